@@ -68,7 +68,8 @@ impl Done {
 impl Documents {
     /// Reads through `store` and writes through `writer`. Each request uses the newest keys.
     pub fn new(store: Store, writer: WriterHandle, keyring: watch::Receiver<Arc<Keyring>>) -> Self {
-        Self { store, writer, keyring, blocking: BlockingPool::default(), slots: LargeSlots::new(MOST_LARGE, LARGE) }
+        let slots = LargeSlots::new("large bodies and documents", MOST_LARGE, LARGE);
+        Self { store, writer, keyring, blocking: BlockingPool::default(), slots }
     }
 
     pub fn store(&self) -> &Store {
@@ -109,7 +110,7 @@ impl Documents {
         let (request, keyring) = (Arc::new((request, author)), Arc::clone(&self.keyring.borrow()));
         // Copies may make a large document of a small one.
         let needs_slot = doublings(&request.0.action) > 0 && !slot.is_for_large();
-        let slot = if needs_slot { self.slots.take().await? } else { slot };
+        let slot = if needs_slot { self.slots.take(slot.taker()).await? } else { slot };
         let read = || self.read(&request.0.key, slot.clone());
         let decide =
             |present| decided_blocking(Arc::clone(&request), Arc::clone(&keyring), bytes, present, &self.blocking);
@@ -123,12 +124,13 @@ impl Documents {
         if slot.is_for_large() {
             return Ok((present, slot));
         }
-        if let Ok(slot) = self.slots.try_take(present.as_ref().map_or(0, StoredRow::length)) {
+        let taker = slot.taker();
+        if let Ok(slot) = self.slots.try_take(present.as_ref().map_or(0, StoredRow::length), taker) {
             return Ok((present, slot));
         }
         // Nobody waits with a large document in memory.
         drop(present);
-        let slot = self.slots.take().await?;
+        let slot = self.slots.take(taker).await?;
         Ok((self.store.stored(key).await?, slot))
     }
 }

@@ -5,29 +5,32 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
-
-use super::problem::{Problem, ProblemKind};
+use super::places::{Place, Places, Taker};
+use super::problem::Problem;
 
 /// How long a request waits for a slot. A change with a large document takes about a second, and a client as long to send a body.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// One in so many is left to administrators.
+const RESERVED: usize = 8;
 
 /// Slots for large ones. Clones share them.
 #[derive(Clone, Debug)]
 pub struct LargeSlots {
-    free: Arc<Semaphore>,
+    places: Arc<Places>,
     large: usize,
 }
 
-/// The slot of a large one, until its last clone is dropped; the default is none, which suffices for what is small.
+/// The slot of a large one, until its last clone is dropped, or none, which suffices for what is small; and whose it is.
 #[derive(Clone, Debug, Default)]
-pub struct LargeSlot(Option<Arc<OwnedSemaphorePermit>>);
+pub struct LargeSlot {
+    taker: Taker,
+    place: Option<Arc<Place>>,
+}
 
 impl LargeSlots {
-    /// So many, for what has more than `large` bytes.
-    pub fn new(most: usize, large: usize) -> Self {
-        Self { free: Arc::new(Semaphore::new(most)), large }
+    /// So many, for what has more than `large` bytes. `what` they are, in the plural.
+    pub fn new(what: &'static str, most: usize, large: usize) -> Self {
+        Self { places: Arc::new(Places::new(what, most, most / RESERVED)), large }
     }
 
     /// Whether so many bytes need a slot.
@@ -36,52 +39,58 @@ impl LargeSlots {
     }
 
     /// A slot for so many bytes, if they need one. It does not wait.
-    pub fn try_take(&self, bytes: usize) -> Result<LargeSlot, Problem> {
+    pub fn try_take(&self, bytes: usize, taker: Taker) -> Result<LargeSlot, Problem> {
         if !self.is_large(bytes) {
-            return Ok(LargeSlot::default());
+            return Ok(LargeSlot::none(taker));
         }
-        let permit = Arc::clone(&self.free).try_acquire_owned().map_err(|_| busy())?;
-        Ok(LargeSlot(Some(Arc::new(permit))))
+        let place = self.places.try_take(taker)?;
+        Ok(LargeSlot { taker, place: Some(Arc::new(place)) })
     }
 
     /// A slot, as soon as there is one. Whoever waits should have nothing large in memory.
-    pub async fn take(&self) -> Result<LargeSlot, Problem> {
-        match timeout(PATIENCE, Arc::clone(&self.free).acquire_owned()).await {
-            Ok(Ok(permit)) => Ok(LargeSlot(Some(Arc::new(permit)))),
-            Ok(Err(_)) | Err(_) => Err(busy()),
-        }
+    pub async fn take(&self, taker: Taker) -> Result<LargeSlot, Problem> {
+        let place = self.places.take(taker, PATIENCE).await?;
+        Ok(LargeSlot { taker, place: Some(Arc::new(place)) })
     }
 }
 
 impl LargeSlot {
+    /// None, for who has sent nothing large so far.
+    pub fn none(taker: Taker) -> Self {
+        Self { taker, place: None }
+    }
+
     /// Whether it suffices for what is large.
     pub fn is_for_large(&self) -> bool {
-        self.0.is_some()
+        self.place.is_some()
     }
-}
 
-fn busy() -> Problem {
-    Problem::new(ProblemKind::Busy, "too many large bodies and documents are under way")
+    /// Whose it is.
+    pub fn taker(&self) -> Taker {
+        self.taker
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::documents::ProblemKind;
 
     const LARGE: usize = 100;
 
     #[tokio::test(start_paused = true)]
     async fn a_large_one_has_its_place_until_all_its_clones_are_gone_and_small_ones_need_none() {
-        let slots = LargeSlots::new(1, LARGE);
-        let slot = slots.take().await.expect("there is one");
+        let slots = LargeSlots::new("large ones", 1, LARGE);
+        let anybody = Taker::default();
+        let slot = slots.take(anybody).await.expect("there is one");
         let clone = slot.clone();
         drop(slot);
-        let refused = [slots.try_take(LARGE + 1).err(), slots.take().await.err()];
+        let refused = [slots.try_take(LARGE + 1, anybody).err(), slots.take(anybody).await.err()];
         assert!(
             refused.iter().all(|refused| refused.as_ref().is_some_and(|problem| problem.kind == ProblemKind::Busy))
         );
-        assert!(!slots.try_take(LARGE).expect("it needs none").is_for_large());
+        assert!(!slots.try_take(LARGE, anybody).expect("it needs none").is_for_large());
         drop(clone);
-        assert!(slots.try_take(LARGE + 1).expect("it is free again").is_for_large());
+        assert!(slots.try_take(LARGE + 1, anybody).expect("it is free again").is_for_large());
     }
 }

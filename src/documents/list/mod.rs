@@ -19,6 +19,7 @@ use super::kind::Kind;
 use super::large::{LargeSlot, LargeSlots};
 use super::list_error::ListError;
 use super::object::Object;
+use super::places::Taker;
 use super::problem::Problem;
 use crate::cluster::full_text;
 use crate::db::{Database, Row, column};
@@ -66,15 +67,16 @@ pub async fn list(database: &Database, query: &ListQuery) -> Result<Page, ListEr
     rows.read(&BlockingPool::default(), add).await
 }
 
-/// The same with the items as clients see them: JSON, with a comma between two of them. A large page needs a slot before it is printed.
+/// The same with the items as clients see them: JSON, with a comma between two of them. A large page needs a slot of whoever takes it
+/// before it is printed.
 pub async fn list_json(
     database: &Database,
     blocking: &BlockingPool,
     query: &ListQuery,
-    slots: &LargeSlots,
+    (slots, taker): (&LargeSlots, Taker),
 ) -> Result<(Page<Vec<u8>>, LargeSlot), Problem> {
     let rows = Rows::fetch(database, query, MAX_BYTES).await?;
-    let slot = slots.try_take(rows.bytes())?;
+    let slot = slots.try_take(rows.bytes(), taker)?;
     let fields = query.fields;
     let add = move |items: &mut Vec<u8>, item: &Item<'_>| {
         if !items.is_empty() {

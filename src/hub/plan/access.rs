@@ -12,7 +12,7 @@ use http::request::Parts;
 use tokio::sync::watch;
 
 use super::tokens::{ActionScope, Grant, Grants, Namespaces, Role, TokenDigest, digest_of};
-use crate::documents::{Problem, ProblemKind};
+use crate::documents::{Problem, ProblemKind, Taker};
 use crate::http::foreign;
 use crate::job::routes::{Reach, Right, Rights};
 
@@ -123,6 +123,11 @@ impl Caller {
             Self::Local => None,
             Self::Bearer { digest, .. } => Some(*digest),
         }
+    }
+
+    /// As whom the caller takes places.
+    pub fn taker(&self) -> Taker {
+        Taker { token: self.digest(), is_administrator: self.may(Role::Admin, ActionScope::Everywhere) }
     }
 
     /// The grants; none for a caller who may do everything.

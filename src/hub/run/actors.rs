@@ -15,7 +15,7 @@ use super::super::metrics::HubMetrics;
 use super::super::plan::access::Access;
 use super::super::plan::tokens::Grants;
 use super::api::bodies::slots_for_answers;
-use super::api::limits::Places;
+use super::api::limits;
 use super::api::{self, Api};
 use super::history;
 use super::outages::Outages;
@@ -56,7 +56,7 @@ pub struct Hub {
     pub bus: Option<(Broker, Leadership)>,
     pub tokens: Option<Reloaded<Grants>>,
     pub keys: Option<Reloaded<Keyring>>,
-    pub watches: Arc<Places>,
+    pub watches: Arc<documents::Places>,
     pub metrics: Arc<HubMetrics>,
     pub outages: Arc<Outages>,
     pub schema: watch::Sender<SchemaState>,
@@ -95,7 +95,7 @@ pub fn wire(config: &HubConfig) -> Arc<Hub> {
         bus,
         tokens,
         keys: config.keys(),
-        watches: Arc::new(Places::for_watches(config.max_watchers.get())),
+        watches: Arc::new(limits::for_watches(config.max_watchers.get())),
         metrics,
         outages: Arc::default(),
         schema: watch::Sender::new(waiting),
@@ -260,8 +260,8 @@ async fn serve(hub: Arc<Hub>, scope: Scope) -> Result<(), BoxError> {
         documents: Documents::new(Store::new(hub.database.clone()), hub.handle.clone(), hub.keyring()),
         tail: hub.tail.clone(),
         access: hub.tokens.as_ref().map_or(Access::Local, |tokens| Access::Tokens(tokens.content())),
-        requests: Arc::new(Places::for_requests()),
-        bodies: Arc::new(Places::for_bodies()),
+        requests: Arc::new(limits::for_requests()),
+        bodies: Arc::new(limits::for_bodies()),
         watches: Arc::clone(&hub.watches),
         metrics: Arc::clone(&hub.metrics),
         answers: slots_for_answers(),

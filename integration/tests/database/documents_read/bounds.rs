@@ -3,7 +3,7 @@
 use integration::soak::{Random, seed};
 use serde_json::{Value, json};
 use towline::test_api::documents::{
-    BlockingPool, Continue, Document, Fields, Filter, Key, Kind, LargeSlots, ListError, ListQuery, Page, Store,
+    BlockingPool, Continue, Document, Fields, Filter, Key, Kind, LargeSlots, ListError, ListQuery, Page, Store, Taker,
     WatchQuery, list, list_json,
 };
 
@@ -126,7 +126,7 @@ fn large_documents_wait_for_a_thread_of_their_own_and_small_ones_do_not() {
             let data = json!({"text": "x".repeat(length)});
             world.put(number, Kind::Cluster, (name, "c"), &json!({}), &data).await;
         }
-        let (blocking, slots) = (BlockingPool::default(), LargeSlots::new(9, 1 << 20));
+        let (blocking, slots) = (BlockingPool::default(), LargeSlots::new("large ones", 9, 1 << 20));
         // As many as there are threads.
         let (begun, mut beginnings) = tokio::sync::mpsc::channel(4);
         let mut ends = Vec::new();
@@ -153,7 +153,7 @@ fn large_documents_wait_for_a_thread_of_their_own_and_small_ones_do_not() {
             let (database, blocking, slots) = (database.clone(), blocking.clone(), slots.clone());
             let filter = Filter::of(Kind::Cluster).in_namespace(namespace).expect("a namespace");
             async move {
-                list_json(&database, &blocking, &ListQuery { filter, ..query(None) }, &slots)
+                list_json(&database, &blocking, &ListQuery { filter, ..query(None) }, (&slots, Taker::default()))
                     .await
                     .expect("a page")
                     .0

@@ -2,8 +2,8 @@
 
 use serde_json::json;
 use towline::test_api::documents::{
-    BlockingPool, Ending, Fields, Filter, Key, Kind, LargeSlots, ListError, ListQuery, Store, Tail, Watch, WatchQuery,
-    list, list_json,
+    BlockingPool, Ending, Fields, Filter, Key, Kind, LargeSlots, ListError, ListQuery, Store, Tail, Taker, Watch,
+    WatchQuery, list, list_json,
 };
 
 use crate::documents_read::world::{LIMIT, World, run};
@@ -101,7 +101,14 @@ async fn reads(world: &World) -> [bool; 4] {
     };
     [
         is_read(list(&world.database, &query).await.map(|page| page.items[0].name == "a")),
-        list_json(&world.database, &BlockingPool::default(), &query, &LargeSlots::new(1, 0)).await.is_ok(),
+        list_json(
+            &world.database,
+            &BlockingPool::default(),
+            &query,
+            (&LargeSlots::new("large ones", 1, 0), Taker::default()),
+        )
+        .await
+        .is_ok(),
         is_read(store.get(&key).await.map(|found| found.is_some())),
         is_read(store.stored(&key).await.map(|found| found.is_some())),
     ]

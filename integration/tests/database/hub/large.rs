@@ -9,7 +9,7 @@ use serde_json::json;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpSocket, TcpStream};
 
-use crate::hub::limits::answered;
+use crate::hub::limits::{Raw, answered, post};
 use crate::hub::world::{Hub, LIMIT, database, done, folder, grant, run};
 
 /// Bytes of the text in the large document.
@@ -150,5 +150,105 @@ fn large_answers_wait_for_their_clients_and_the_next_one_is_refused() {
         })
         .await
         .expect("200");
+    });
+}
+
+/// A hub with tokens for a namespace each, of the same names, and one for everything.
+async fn hub_of_tenants(name: &str, tenants: &[&str]) -> Hub {
+    let file = folder(name).join("tokens");
+    let mut grants = vec![grant("admin", "*", "administrator").await];
+    for tenant in tenants {
+        grants.push(grant("write", tenant, tenant).await);
+    }
+    std::fs::write(&file, grants.concat()).expect("a file");
+    Hub::start(&database(name).await, &[("TOWLINE__HUB__TOKENS_FILE", file.to_str().expect("a path"))]).await
+}
+
+/// Creates a large cluster of a namespace as this one, and returns the status.
+async fn created(hub: &Hub, token: &str, namespace: &str, name: &str) -> u16 {
+    let cluster = json!({"name": name, "namespace": namespace, "kubeconfig": "k".repeat(1 << 20)});
+    let mut client = hub.client().with_token(token);
+    client.send(&Request::post("/v1/clusters", &cluster)).await.expect("an answer").status
+}
+
+/// A large body that begins and does not end, of the one with this token.
+async fn dripping(hub: &Hub, token: &str) -> Raw {
+    // Just large: the hub reads all of it before it waits for a slot.
+    let head = post(5 << 20).replace("\r\n\r\n", &format!("\r\nauthorization: Bearer {token}\r\n\r\n"));
+    Raw::sending(hub, &format!("{head}{}", " ".repeat((32 << 10) + 1))).await
+}
+
+#[test]
+fn a_token_whose_large_bodies_drip_keeps_no_other_large_one_out() {
+    run(async {
+        let hub = hub_of_tenants("drips", &["slow", "other", "third"]).await;
+        let of = async |code: u16| usize::try_from(answered(&hub, "/v1/clusters", code).await).expect("a number");
+        let refused = async |least: usize| {
+            eventually(format!("{least} large bodies to find no slot"), LIMIT, async || {
+                // After 30 s, those that have one end as too slow.
+                let ended = of(429).await + of(400).await;
+                if ended >= least { Ok(()) } else { Err(ended.to_string()) }
+            })
+            .await
+            .expect("refusals");
+        };
+        let mut clients = Vec::new();
+        for _ in 0..=MOST_CHANGES {
+            clients.push(dripping(&hub, "slow").await);
+        }
+        refused(1).await;
+        assert_eq!(created(&hub, "other", "other", "c1").await, 201);
+        refused(MOST_CHANGES / 2 + 1).await;
+        assert_eq!(created(&hub, "other", "other", "c2").await, 201);
+        // Two tokens have all but what is left to administrators.
+        for token in ["slow", "slow", "slow", "slow", "other", "other", "other", "other"] {
+            clients.push(dripping(&hub, token).await);
+        }
+        refused(MOST_CHANGES / 2 + 2).await;
+        assert_eq!(created(&hub, "administrator", "third", "c3").await, 201);
+    });
+}
+
+#[test]
+fn a_token_that_takes_no_large_answer_keeps_nobody_from_theirs() {
+    const ALL: usize = 40;
+    run(async {
+        let hub = hub_of_tenants("untaken", &["slow", "other", "third"]).await;
+        for tenant in ["slow", "other", "third"] {
+            let cluster = json!({"name": "c", "namespace": tenant, "kubeconfig": "k"});
+            done(&mut hub.client().with_token(tenant), &Request::post("/v1/clusters", &cluster)).await;
+            let status = json!({"status": {"text": "x".repeat(LARGE)}});
+            let path = format!("/v1/clusters/{tenant}/c/status");
+            done(&mut hub.client().with_token("administrator"), &Request::merge_patch(&path, &status)).await;
+        }
+        let get = |token: &str| {
+            format!("GET /v1/clusters/{token}/c HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n\r\n")
+        };
+        let read = async |token: &str, of: &str| {
+            let mut client = hub.client().with_token(token);
+            client.send(&Request::get(&format!("/v1/clusters/{of}/c"))).await.expect("an answer").status
+        };
+        let route = "/v1/clusters/{namespace}/{name}";
+        let begun = Instant::now();
+        let (mut clients, carried_out, refused) = outcomes(&hub, route, &get("slow"), ALL).await;
+        let is_slow = || begun.elapsed() > Duration::from_secs(25);
+        let half = MOST_ANSWERS / 2;
+        assert!(is_slow() || (carried_out, refused) == (half, ALL - half), "{carried_out}, {refused}");
+        assert_eq!(read("other", "other").await, 200);
+        for _ in 0..half {
+            clients.push(stalled(&hub, &get("other")).await);
+        }
+        // Two tokens have all but what is left to administrators.
+        let left = MOST_ANSWERS / 8;
+        let expected = ALL - half + left;
+        eventually("the other to have what is left", LIMIT, async || {
+            let found = usize::try_from(answered(&hub, route, 429).await).expect("a number");
+            if found >= expected || is_slow() { Ok(()) } else { Err(format!("{found} of {expected}")) }
+        })
+        .await
+        .expect("refusals");
+        assert_eq!(read("administrator", "third").await, 200);
+        let third = read("third", "third").await;
+        assert!(third == 429 || is_slow(), "{third}");
     });
 }

@@ -49,8 +49,8 @@ impl Raw {
     }
 }
 
-/// The head of a POST whose body has this many bytes.
-fn post(length: usize) -> String {
+/// The head of a POST of a cluster whose body has this many bytes.
+pub(crate) fn post(length: usize) -> String {
     format!(
         "POST /v1/clusters HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
     )

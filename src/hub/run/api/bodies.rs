@@ -2,7 +2,8 @@
 //!
 //! A body takes a place among those that arrive, and its request one among those that are carried out once all of it is there: clients
 //! that send slowly hold up nobody else. A large body has one of the slots for large requests while the rest of it arrives, and until its
-//! client has the answer. A large answer to a read has one of the slots for answers until its client has taken it, however slowly.
+//! client has the answer. A large answer to a read has one of the slots for answers until its client has taken it, however slowly. All of
+//! these are divided among tokens ([`Places`](crate::documents::Places)).
 
 use std::time::Duration;
 
@@ -15,8 +16,7 @@ use hyper::body::Bytes;
 use tokio::time::{Instant, timeout_at};
 
 use super::Api;
-use super::limits::Place;
-use crate::documents::{LargeSlot, LargeSlots, Problem, ProblemKind};
+use crate::documents::{LargeSlot, LargeSlots, Place, Problem, ProblemKind, Taker};
 use crate::hub::plan::access::Caller;
 
 /// Most bytes of a body. A document has at most 4 MiB as the database prints it; the rest is room for a client's white space.
@@ -33,7 +33,7 @@ const LARGE_ANSWER: usize = 256 << 10;
 
 /// The slots for large answers to reads.
 pub(in crate::hub) fn slots_for_answers() -> LargeSlots {
-    LargeSlots::new(MOST_ANSWERS, LARGE_ANSWER)
+    LargeSlots::new("large answers", MOST_ANSWERS, LARGE_ANSWER)
 }
 
 /// The body of a request, and what the request has until it is carried out.
@@ -45,23 +45,23 @@ pub(super) struct Arrived {
 
 /// Reads the body of a request, and takes a place for the request then.
 pub(super) async fn read(api: &Api, caller: &Caller, headers: &HeaderMap, body: Body) -> Result<Arrived, Problem> {
-    let arriving = api.bodies.take(caller)?;
+    let arriving = api.bodies.try_take(caller.taker())?;
     if headers.contains_key(EXPECT) && is_too_large(&body) {
         // The client has not sent it yet.
         return Err(too_large());
     }
-    let (bytes, slot) = read_all(api.documents.slots(), body).await?;
+    let (bytes, slot) = read_all((api.documents.slots(), caller.taker()), body).await?;
     drop(arriving);
-    Ok(Arrived { bytes, slot, place: api.requests.take(caller)? })
+    Ok(Arrived { bytes, slot, place: api.requests.try_take(caller.taker())? })
 }
 
 /// Reads a body; a large one when it has a slot.
-async fn read_all(slots: &LargeSlots, body: Body) -> Result<(Bytes, LargeSlot), Problem> {
+async fn read_all((slots, taker): (&LargeSlots, Taker), body: Body) -> Result<(Bytes, LargeSlot), Problem> {
     if is_too_large(&body) {
         discard(body).await;
         return Err(too_large());
     }
-    let (mut body, mut bytes, mut slot) = (body, Vec::new(), LargeSlot::default());
+    let (mut body, mut bytes, mut slot) = (body, Vec::new(), LargeSlot::none(taker));
     let mut until = Instant::now() + LONGEST;
     while let Some(frame) = timeout_at(until, body.frame()).await.map_err(|_| too_slow())? {
         let frame = frame.map_err(|_| Problem::new(ProblemKind::Malformed, "the body did not arrive"))?;
@@ -72,7 +72,7 @@ async fn read_all(slots: &LargeSlots, body: Body) -> Result<(Bytes, LargeSlot), 
         }
         bytes.extend_from_slice(&data);
         if slots.is_large(bytes.len()) && !slot.is_for_large() {
-            slot = slots.take().await?;
+            slot = slots.take(taker).await?;
             until = Instant::now() + LONGEST;
         }
     }
@@ -137,14 +137,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn large_bodies_wait_for_a_place_and_small_ones_do_not() {
-        let slots = LargeSlots::new(1, LARGE);
-        let (text, slot) = read_all(&slots, of_size(LARGEST)).await.expect("there is a place");
+        let slots = LargeSlots::new("large ones", 1, LARGE);
+        let (text, slot) = read_all((&slots, Taker::default()), of_size(LARGEST)).await.expect("there is a place");
         assert_eq!((text.len(), slot.is_for_large()), (LARGEST, true));
-        let (text, none) = read_all(&slots, of_size(LARGE)).await.expect("it needs none");
+        let (text, none) = read_all((&slots, Taker::default()), of_size(LARGE)).await.expect("it needs none");
         assert_eq!((text.len(), none.is_for_large()), (LARGE, false));
-        let refused = read_all(&slots, of_size(LARGE + 1)).await.err().map(|problem| problem.kind);
+        let refused = read_all((&slots, Taker::default()), of_size(LARGE + 1)).await.err().map(|problem| problem.kind);
         assert_eq!(refused, Some(ProblemKind::Busy));
-        let mut waiting = Box::pin(read_all(&slots, of_size(LARGE + 1)));
+        let mut waiting = Box::pin(read_all((&slots, Taker::default()), of_size(LARGE + 1)));
         assert!(waiting.as_mut().now_or_never().is_none());
         drop(slot);
         assert_eq!(waiting.await.expect("its turn has come").0.len(), LARGE + 1);
@@ -152,8 +152,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_body_is_bounded_in_size_and_time() {
-        let slots = LargeSlots::new(1, LARGE);
-        let refused = async |body| read_all(&slots, body).await.err().map(|problem| problem.kind);
+        let slots = LargeSlots::new("large ones", 1, LARGE);
+        let refused = async |body| read_all((&slots, Taker::default()), body).await.err().map(|problem| problem.kind);
         assert_eq!(refused(of_size(LARGEST + 1)).await, Some(ProblemKind::TooLarge));
         assert_eq!(refused(Body::from(vec![b'x'; LARGEST + 1])).await, Some(ProblemKind::TooLarge), "it says so");
         let begun = Instant::now();
@@ -165,11 +165,11 @@ mod tests {
 
     #[tokio::test]
     async fn an_answer_has_its_place_until_its_client_has_taken_it() {
-        let slots = LargeSlots::new(1, LARGE);
-        let body = answer(vec![b'x'; LARGE + 1], slots.try_take(LARGE + 1).expect("a place"));
+        let slots = LargeSlots::new("large ones", 1, LARGE);
+        let body = answer(vec![b'x'; LARGE + 1], slots.try_take(LARGE + 1, Taker::default()).expect("a place"));
         let taken = body.collect().await.expect("the body").to_bytes();
-        assert!(slots.try_take(LARGE + 1).is_err(), "it is still there");
+        assert!(slots.try_take(LARGE + 1, Taker::default()).is_err(), "it is still there");
         drop(taken);
-        assert!(slots.try_take(LARGE + 1).is_ok());
+        assert!(slots.try_take(LARGE + 1, Taker::default()).is_ok());
     }
 }

@@ -167,7 +167,7 @@ pub(super) async fn apply(api: &Arc<Api>, asked: Asked<'_>, body: HttpBody) -> R
         bodies::read(api, &asked.caller, &asked.parts.headers, body).await?;
     // Aliases may make much of a short text.
     if media == Media::Yaml && text.contains(&b'&') && !slot.is_for_large() {
-        slot = api.documents.slots().take().await?;
+        slot = api.documents.slots().take(asked.caller.taker()).await?;
     }
     let manifests = read_manifests(api.documents.blocking(), media, text.len(), move |read: Read| read(&text)).await?;
     let mut outcomes: Vec<Outcome> = Vec::with_capacity(manifests.len());

@@ -1,19 +1,11 @@
-//! The limits of the API's server, and the places for requests, for their bodies and for watches.
+//! The limits of the API's server, and how many places there are for requests, for their bodies and for watches.
 //!
-//! A caller takes a [`Place`] once its token is known. No token gets more than half of the places, so that none keeps the others out, and some
-//! are left to administrators of everything, so that operators get through whatever the others do. Nobody waits for a place: a
-//! request without one gets 429.
+//! A caller takes a place once its token is known. Nobody waits for one: a request without a place gets 429.
 
-use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
-use crate::documents::{Problem, ProblemKind};
+use crate::documents::Places;
 use crate::http::Limits;
-use crate::hub::plan::access::Caller;
-use crate::hub::plan::tokens::{ActionScope, Role, TokenDigest};
 
 /// Most requests that are carried out, watches aside. At 8 connections of the database's pool, the default, more would only wait there.
 const MOST_REQUESTS: usize = 256;
@@ -33,83 +25,16 @@ const LONGEST_STALL: Duration = Duration::from_secs(30);
 /// Deadline for requests under way when the server stops.
 const FAREWELL: Duration = Duration::from_secs(10);
 
-/// Places for one thing. A lock, since whoever has a place gives it back by itself; it is held for one look into the table.
-pub struct Places {
-    /// What they are for, in the plural.
-    what: &'static str,
-    most: usize,
-    reserved: usize,
-    taken: Mutex<Taken>,
+pub(in crate::hub) fn for_requests() -> Places {
+    Places::new("requests", MOST_REQUESTS, MOST_REQUESTS / RESERVED)
 }
 
-#[derive(Default)]
-struct Taken {
-    all: usize,
-    of_token: HashMap<TokenDigest, usize>,
+pub(in crate::hub) fn for_bodies() -> Places {
+    Places::new("requests whose bodies arrive", MOST_BODIES, MOST_BODIES / RESERVED)
 }
 
-/// A place, until it is dropped.
-pub(super) struct Place {
-    places: Arc<Places>,
-    token: Option<TokenDigest>,
-}
-
-impl Places {
-    pub(in crate::hub) fn for_requests() -> Self {
-        Self::new("requests", MOST_REQUESTS, MOST_REQUESTS / RESERVED)
-    }
-
-    pub(in crate::hub) fn for_bodies() -> Self {
-        Self::new("requests whose bodies arrive", MOST_BODIES, MOST_BODIES / RESERVED)
-    }
-
-    pub(in crate::hub) fn for_watches(most: usize) -> Self {
-        Self::new("watches", most, 0)
-    }
-
-    fn new(what: &'static str, most: usize, reserved: usize) -> Self {
-        Self { what, most, reserved, taken: Mutex::default() }
-    }
-
-    /// How many are taken.
-    pub(in crate::hub) fn count(&self) -> usize {
-        self.taken.lock().all
-    }
-
-    /// A place, unless too many are taken, by all or by this token.
-    pub(super) fn take(self: &Arc<Self>, caller: &Caller) -> Result<Place, Problem> {
-        let busy = |title: String| Err(Problem::new(ProblemKind::Busy, title));
-        let reserved = if caller.may(Role::Admin, ActionScope::Everywhere) { 0 } else { self.reserved };
-        let (mut taken, digest) = (self.taken.lock(), caller.digest());
-        if taken.all >= self.most - reserved {
-            return busy(format!("this replica serves {} {} already", taken.all, self.what));
-        }
-        if let Some(digest) = digest {
-            let most = (self.most / 2).max(1);
-            let of_token = taken.of_token.entry(digest).or_default();
-            if *of_token >= most {
-                return busy(format!("the token has {most} {} already", self.what));
-            }
-            *of_token += 1;
-        }
-        taken.all += 1;
-        Ok(Place { places: Arc::clone(self), token: digest })
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut taken = self.places.taken.lock();
-        taken.all = taken.all.saturating_sub(1);
-        if let Some(token) = self.token
-            && let Some(of_token) = taken.of_token.get_mut(&token)
-        {
-            *of_token = of_token.saturating_sub(1);
-            if *of_token == 0 {
-                taken.of_token.remove(&token);
-            }
-        }
-    }
+pub(in crate::hub) fn for_watches(most: usize) -> Places {
+    Places::new("watches", most, 0)
 }
 
 /// The limits with this number of watches.
@@ -121,27 +46,5 @@ pub(super) fn limits(max_watchers: usize) -> Limits {
         longest_stall: LONGEST_STALL,
         keep_alive: true,
         farewell: FAREWELL,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_token_has_at_most_half_of_all_places_until_it_gives_them_back() {
-        let places = Arc::new(Places::for_watches(4));
-        let take = |token: u8| places.take(&Caller::Bearer { digest: [token; 32], grants: Arc::default() });
-        let (first, second) = (take(1).ok(), take(1).ok());
-        assert!(first.is_some() && second.is_some());
-        assert_eq!(take(1).err().map(|problem| problem.kind), Some(ProblemKind::Busy));
-        drop(first);
-        let others = [take(1).ok(), take(2).ok(), places.take(&Caller::Local).ok()];
-        assert!(others.iter().all(Option::is_some));
-        assert!(take(3).is_err(), "four are all");
-        assert_eq!(places.count(), 4);
-        drop((second, others));
-        assert_eq!(places.count(), 0);
-        assert!(places.taken.lock().of_token.is_empty(), "nothing is remembered of a token without places");
     }
 }

@@ -21,7 +21,7 @@ const LAST_EVENT_ID: &str = "last-event-id";
 pub(super) async fn read(api: &Arc<Api>, asked: Asked<'_>, kind: Kind) -> Result<Response, Problem> {
     asked.parameters().none()?;
     let key = asked.key(kind)?;
-    let _place = api.requests.take(&asked.caller)?;
+    let _place = api.requests.try_take(asked.caller.taker())?;
     let found = api.documents.store().found(&key).await?;
     let found = found.ok_or_else(|| not_found(&key))?;
     let version = found.version();
@@ -30,7 +30,7 @@ pub(super) async fn read(api: &Arc<Api>, asked: Asked<'_>, kind: Kind) -> Result
     if is_known && kind.is_shown_as_stored() {
         return Ok((StatusCode::NOT_MODIFIED, [(ETAG, etag::of(version))]).into_response());
     }
-    let place = api.answers.try_take(found.length())?;
+    let place = api.answers.try_take(found.length(), asked.caller.taker())?;
     let json = found.print(api.documents.blocking()).await?;
     Ok(document_answer(StatusCode::OK, version, bodies::answer(json, place)))
 }
@@ -53,8 +53,9 @@ pub(super) async fn list(api: &Arc<Api>, asked: Asked<'_>, kind: Kind) -> Result
         }
         Listing::List(query) => {
             asked.caller.require(Role::Read, place(&query.filter))?;
-            let _place = api.requests.take(&asked.caller)?;
-            let (page, slot) = list_json(&api.database, api.documents.blocking(), &query, &api.answers).await?;
+            let _place = api.requests.try_take(asked.caller.taker())?;
+            let slots = (&api.answers, asked.caller.taker());
+            let (page, slot) = list_json(&api.database, api.documents.blocking(), &query, slots).await?;
             let body = page_body(page, &query.filter);
             Ok(([(CONTENT_TYPE, JSON)], bodies::answer(body, slot)).into_response())
         }

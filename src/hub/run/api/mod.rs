@@ -42,10 +42,11 @@ use super::problem::Refused;
 use super::refusals::Refusals;
 use crate::config::names::{is_label, is_subdomain};
 use crate::db::Database;
-use crate::documents::{Author, Documents, Key, Kind, LargeSlots, Problem, ProblemKind, SchemaState, Tail, not_found};
+use crate::documents::{
+    Author, Documents, Key, Kind, LargeSlots, Places, Problem, ProblemKind, SchemaState, Tail, not_found,
+};
 use crate::http::{Peer, Server, ServerTls};
 use crate::job::routes::{Advice, ApiRoute};
-use limits::Places;
 use parameters::Parameters;
 use routes::{Action, Operation, operations};
 

@@ -52,11 +52,12 @@ async fn carry_out(
     let caller = admit(api, &parts, route.right.into())?;
     let allowed: Vec<&'static str> = route.parameters.iter().map(|parameter| parameter.name).collect();
     let parameters = Parameters::read(parts.uri.query(), &allowed).of_mounted(route.parameters)?;
+    let taker = caller.taker();
     let arrived = if route.body.is_some() {
         media::of_one_of(DOCUMENTS, &parts.headers, caller.is_local())?;
         bodies::read(api, &caller, &parts.headers, body).await?
     } else {
-        Arrived { bytes: Bytes::new(), slot: LargeSlot::default(), place: api.requests.take(&caller)? }
+        Arrived { bytes: Bytes::new(), slot: LargeSlot::default(), place: api.requests.try_take(taker)? }
     };
     // The slot and the place are kept until the request has been carried out.
     let Arrived { bytes: body, slot: _slot, place: _place } = arrived;
@@ -64,7 +65,7 @@ async fn carry_out(
     let variables = variables.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     let request = ApiRequest { rights: Arc::new(caller), author, variables, parameters, body };
     let json = route.handle(request).await?.to_string().into_bytes();
-    let place = api.answers.try_take(json.len())?;
+    let place = api.answers.try_take(json.len(), taker)?;
     Ok((route.status, [(CONTENT_TYPE, HeaderValue::from_static(JSON))], bodies::answer(json, place)).into_response())
 }
 

@@ -23,9 +23,8 @@ use tokio::time::Instant;
 
 use super::Api;
 use super::contract::{LINES, SERVER_SENT_EVENTS};
-use super::limits::Place;
 use super::media::Stream;
-use crate::documents::{Ending, Event, Fields, Kind, Problem, ProblemKind, Watch, WatchQuery, WeakObject};
+use crate::documents::{Ending, Event, Fields, Kind, Place, Problem, ProblemKind, Watch, WatchQuery, WeakObject};
 use crate::hub::plan::access::Caller;
 use crate::hub::plan::tokens::{ActionScope, Role};
 use crate::hub::run::problem;
@@ -102,7 +101,7 @@ pub(super) async fn answer(
     lasts: Duration,
     stream: Stream,
 ) -> Result<Response, Problem> {
-    let place = api.watches.take(&caller)?;
+    let place = api.watches.try_take(caller.taker())?;
     let (kind, fields) = (query.filter.kind(), query.fields);
     let namespace = query.filter.namespace().map(str::to_owned);
     let ends: BoxFuture<'static, End> = Box::pin(ends(Arc::clone(&api), caller, namespace, Instant::now() + lasts));
