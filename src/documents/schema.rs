@@ -26,6 +26,7 @@ pub const SCHEMA: Migrations = Migrations::new(
                 include_str!("schema/renumber.sql"),
             ),
         },
+        Migration { name: "find work by namespace", sql: include_str!("schema/namespaces.sql") },
     ],
 );
 

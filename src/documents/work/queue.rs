@@ -23,11 +23,13 @@ const CLAIM_WITHIN: Duration = Duration::from_secs(5);
 /// commit. For 30 s after versions were renumbered, which nobody leads, a new row is blocked as the others are: there may have been one,
 /// with a claim that was lost.
 const ASK: &str = "with asked as ( \
-       insert into towline_work (cluster, ready_at, urgent, until) \
-       select distinct c, now(), $2, (select max(until) from towline_claim where holder is null and until > now()) \
+       insert into towline_work (cluster, ready_at, urgent, until, namespace) \
+       select distinct c, now(), $2, (select max(until) from towline_claim where holder is null and until > now()), \
+         coalesce((select d.namespace from clusters d where d.kind = 'clusters' and d.id = c), '') \
        from unnest($1::text[]::uuid[]) c order by c \
        on conflict (cluster) do update set wanted = towline_work.wanted + 1, attempts = 0, \
-         ready_at = least(towline_work.ready_at, excluded.ready_at), urgent = towline_work.urgent or excluded.urgent \
+         ready_at = least(towline_work.ready_at, excluded.ready_at), urgent = towline_work.urgent or excluded.urgent, \
+         namespace = excluded.namespace \
        returning 1), \
      counted as (select count(*) as rows from asked) \
      select pg_notify('towline_work', '') from counted where rows > 0";
@@ -44,42 +46,55 @@ macro_rules! granted {
        (select coalesce(min(c.namespace) < max(c.namespace), false) from clusters c where c.kind = 'clusters')"
     };
 }
-/// Leaves out the rows of clusters of some namespaces, by the number of this parameter. Usually there are none, and nothing is looked up.
-macro_rules! not_of {
-    ($namespaces:literal) => {
+/// Grants rows, some of them urgent if possible, of those of which a further condition holds. Nothing is granted while versions of another
+/// origin are not renumbered: the database may have lost a grant. If a row is not done, it becomes ready again, later each time.
+macro_rules! claim {
+    ($of_urgent:literal, $of_others:literal) => {
         concat!(
-            " and ($",
-            $namespaces,
-            " = '{}' or not exists (select from clusters c \
-             where c.kind = 'clusters' and c.id = cluster and c.namespace = any ($",
-            $namespaces,
-            "))) "
+            "urgent as materialized ( \
+       select cluster, ready_at from towline_work where urgent and ready_at <= now() \
+         and (until is null or until < now()) and (select origin = towline_origin() from towline_meta) ",
+            $of_urgent,
+            "order by ready_at limit $3 for update skip locked), \
+     others as materialized ( \
+       select cluster, ready_at from towline_work where ready_at <= now() and (until is null or until < now()) \
+         and (select origin = towline_origin() from towline_meta) and cluster <> all (array(select cluster from urgent)) ",
+            $of_others,
+            "order by ready_at limit $3 + $4 - (select count(*) from urgent) for update skip locked), \
+     next as materialized (select * from urgent union all select * from others) ",
+            granted!()
         )
     };
 }
-/// Grants rows, some of them urgent if possible. Each part uses an index of its own. Nothing is granted while versions of another
-/// origin are not renumbered: the database may have lost a grant. If a row is not done, it becomes ready again, later each time.
-const CLAIM: &str = concat!(
-    "with urgent as materialized ( \
-       select cluster, ready_at from towline_work where urgent and ready_at <= now() \
-         and (until is null or until < now()) and (select origin = towline_origin() from towline_meta)",
-    not_of!("5"),
-    "order by ready_at limit $3 for update skip locked), \
-     others as materialized ( \
-       select cluster, ready_at from towline_work where ready_at <= now() and (until is null or until < now()) \
-         and (select origin = towline_origin() from towline_meta) and cluster <> all (array(select cluster from urgent))",
-    not_of!("5"),
-    "order by ready_at limit $3 + $4 - (select count(*) from urgent) for update skip locked), \
-     next as materialized (select * from urgent union all select * from others) ",
-    granted!()
+/// Each part uses an index of its own.
+const CLAIM: &str = concat!("with ", claim!("", ""));
+/// The same without the clusters of some namespaces, however many of these are ready: the first rows of each other namespace are looked up,
+/// which costs as much as there are namespaces. Rows are compared, so that no other index can be used.
+const CLAIM_OF_OTHERS: &str = concat!(
+    "with recursive names as ( \
+       (select namespace from towline_work order by namespace limit 1) \
+       union all \
+       select (select w.namespace from towline_work w where w.namespace > n.namespace order by w.namespace limit 1) \
+       from names n where n.namespace is not null), \
+     first as materialized ( \
+       select f.cluster, f.ready_at, k.urgent from names n cross join (values (true), (false)) k (urgent) cross join lateral ( \
+         select w.cluster, w.ready_at from towline_work w \
+         where (w.namespace, w.urgent, w.ready_at) >= (n.namespace, k.urgent, '-infinity') \
+           and (w.namespace, w.urgent, w.ready_at) <= (n.namespace, k.urgent, now()) and (w.until is null or w.until < now()) \
+         order by w.namespace, w.urgent, w.ready_at limit $3 + $4) f \
+       where n.namespace <> all ($5)), ",
+    claim!(
+        "and cluster = any (array(select f.cluster from first f where f.urgent order by f.ready_at limit $3)) ",
+        "and cluster = any (array(select f.cluster from first f where f.cluster <> all (array(select cluster from urgent)) \
+           order by f.ready_at limit $3 + $4)) "
+    )
 );
 /// Grants the row of a cluster, if it is ready and nobody has it or has locked it.
 const CLAIM_ONE: &str = concat!(
     "with next as materialized ( \
        select cluster, ready_at from towline_work where cluster = $3::text::uuid and ready_at <= now() \
-         and (until is null or until < now()) and (select origin = towline_origin() from towline_meta)",
-    not_of!("4"),
-    "for update skip locked) ",
+         and (until is null or until < now()) and (select origin = towline_origin() from towline_meta) \
+         and namespace <> all ($4) for update skip locked) ",
     granted!()
 );
 static DONE: LazyLock<String> = LazyLock::new(|| {
@@ -219,16 +234,20 @@ impl WorkQueue {
         }
         let (holder, urgent, oldest) = (self.holder.as_str(), i64::from(shares.urgent_first), i64::from(shares.oldest));
         let seconds = self.held.lifetime().seconds();
-        let params = [
+        let mut params = vec![
             (&holder as _, Type::TEXT),
             (&seconds as _, Type::FLOAT8),
             (&urgent as _, Type::INT8),
             (&oldest as _, Type::INT8),
-            (&without as _, Type::TEXT_ARRAY),
         ];
+        let mut text = CLAIM;
+        if !without.is_empty() {
+            text = CLAIM_OF_OTHERS;
+            params.push((&without as _, Type::TEXT_ARRAY));
+        }
         let database = self.database.clone().answering_within(CLAIM_WITHIN);
         let sent = self.held.now();
-        let rows = database.all(QUERY, Text::Prepared(CLAIM), &params).await?;
+        let rows = database.all(QUERY, Text::Prepared(text), &params).await?;
         let granted = rows.iter().filter_map(|row| self.granted(QUERY, row, sent).transpose());
         granted.collect()
     }

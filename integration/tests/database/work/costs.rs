@@ -1,10 +1,11 @@
 //! What the queue costs: statements, counted by the server.
 
 use integration::postgres::HUB;
+use towline::test_api::documents::Shares;
 
 use crate::work::consumer::Waiting;
 use crate::work::hints::World;
-use crate::work::world::{SHORT, Stage, run};
+use crate::work::world::{SHORT, Stage, clusters, run};
 
 /// The statements of the hub's account since the last count, by their beginnings.
 async fn count(stage: &Stage) -> Vec<(String, i64)> {
@@ -109,5 +110,38 @@ fn each_step_of_work_costs_the_statements_that_are_promised() {
         process.ask(&[7, 8, 9], true).await;
         let asked: Vec<_> = count(&stage).await.into_iter().filter(|(text, _)| text != RENEW).collect();
         assert_eq!(asked.iter().map(|(_, calls)| *calls).collect::<Vec<_>>(), [1], "{asked:?}");
+    });
+}
+
+/// *Costs*: the ready clusters of a namespace that is left out are not read, however many there are, and whatever the statistics say.
+#[test]
+fn a_claim_of_others_reads_as_little_as_if_nothing_else_were_ready() {
+    const SLOW: u64 = 10_000;
+    run(async {
+        let stage = Stage::new("left_out").await;
+        let process = stage.process();
+        stage.documents("slow", 1, SLOW).await;
+        process.ask(&(1..=SLOW).collect::<Vec<_>>(), true).await;
+        // Before the other namespace is known.
+        stage.run("vacuum analyze towline_work").await;
+        stage.run("vacuum analyze towline_documents").await;
+        stage.documents("other", SLOW + 1, SLOW + 3).await;
+        process.ask(&[SLOW + 1], true).await;
+        process.ask(&[SLOW + 2, SLOW + 3], false).await;
+        count(&stage).await;
+        let claim = async || {
+            let shares = Shares { urgent_first: 3, oldest: 1 };
+            process.queue.claim(shares, &["slow".to_owned()]).await.expect("an answer")
+        };
+        let mut found = clusters(&claim().await);
+        found.sort_unstable();
+        assert_eq!(found, [SLOW + 1, SLOW + 2, SLOW + 3]);
+        for _ in 0..9 {
+            assert!(claim().await.is_empty());
+        }
+        let read = "select (shared_blks_hit + shared_blks_read) / calls from statistics.pg_stat_statements s \
+             join pg_database d on d.oid = s.dbid where d.datname = current_database() and query like '%for update skip locked%' and calls = 10";
+        let blocks = stage.number(read).await;
+        assert!(blocks < 300, "{blocks} blocks for each claim");
     });
 }

@@ -80,6 +80,16 @@ impl Stage {
         self.sql.batch_execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
     }
 
+    /// Makes documents of clusters in a namespace, with these numbers.
+    pub(crate) async fn documents(&self, namespace: &str, first: u64, last: u64) {
+        let documents = format!(
+            "insert into towline_documents \
+             select 'clusters', ('00000000-0000-4000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, '{namespace}', 'c' || n, \
+               '{{}}', '{{}}', '{{}}', 1, n, now(), now(), null, '{{}}', '{{}}', null from generate_series({first}, {last}) n"
+        );
+        self.run(&documents).await;
+    }
+
     /// Waits until a query gives a number.
     pub(crate) async fn becomes(&self, what: &str, sql: &str, expected: i64) {
         eventually(what, LIMIT, async || match self.number(sql).await {

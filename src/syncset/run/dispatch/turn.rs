@@ -127,7 +127,7 @@ impl Dispatch {
     /// Adds requests for clusters that have none, and returns their number. Each one is a fault: it would never have been worked
     /// on. A cluster that is being deleted has none on purpose.
     pub async fn mend(&self, grant: &Grant) -> Result<u64, DispatchError> {
-        const TEXT: &str = "insert into towline_work (cluster, ready_at) select c.id, now() \
+        const TEXT: &str = "insert into towline_work (cluster, ready_at, namespace) select c.id, now(), c.namespace \
              from clusters c, towline_claim l where l.name = 'dispatcher' and l.holder = $1 and l.token = $2 \
                and l.until > clock_timestamp() and c.kind = 'clusters' and c.version <= l.cursor and c.deleted_at is null \
                and not exists (select from towline_work w where w.cluster = c.id) order by c.id on conflict do nothing";
