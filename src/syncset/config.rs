@@ -20,7 +20,7 @@ pub struct SyncsetsConfig {
     pub name: SectionName,
     /// Between full passes of a cluster; `2h` by default.
     pub reapply_interval: Duration,
-    /// Most clusters that this replica works on at once; 64 by default.
+    /// Most clusters of one namespace that this replica works on at once; 64 by default. Of several together, a quarter more.
     pub max_in_flight: NonZeroUsize,
     /// Deadline of one request to a cluster; `10s` by default.
     pub request_timeout: Duration,

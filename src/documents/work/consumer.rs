@@ -120,10 +120,6 @@ impl WorkConsumer {
             };
             let _work = scope.work();
             let claimable = self.slots.claimable();
-            if !claimable.without.is_empty() {
-                // Slots stay free while all ready clusters are of namespaces that have their share: each wake-up would cost a statement.
-                not_before = Instant::now() + AGAIN;
-            }
             let most = slots.len().min(claimable.most);
             // Dropping these requests would leave what they are granted to nobody.
             let claimed = match wake {
@@ -144,9 +140,6 @@ impl WorkConsumer {
                 }
             };
             self.failures = 0;
-            if let Some(work) = granted.first() {
-                self.slots.learn(work.has_neighbours);
-            }
             self.turns.taken(count(granted.len()));
             self.is_turn = self.queue.broker().is_some() && !granted.is_empty() && !self.turns.prefers_urgent();
             if matches!(wake, Wake::Look) && granted.len() >= most {
@@ -159,6 +152,10 @@ impl WorkConsumer {
             for (work, slot) in granted.into_iter().zip(slots) {
                 let slot = self.slots.given(slot, work.namespace());
                 deliver(work, slot);
+            }
+            if !self.slots.claimable().without.is_empty() {
+                // Slots stay free while all ready clusters are of namespaces that have their share: each wake-up would cost a statement.
+                not_before = Instant::now() + AGAIN;
             }
         }
     }

@@ -25,8 +25,6 @@ pub struct Work {
     pub urgent: bool,
     /// How long its row had been ready.
     pub waited: Duration,
-    /// Whether other namespaces have clusters, too.
-    pub has_neighbours: bool,
     pub(super) holder: Holder,
     pub(super) claim: cluster::Claim,
     pub(super) registration: Registration,

@@ -1,9 +1,7 @@
 //! Slots that no namespace has alone: however slow the clusters of one are, those of the others have their turn.
 //!
-//! Where several namespaces have clusters, a namespace leaves a quarter of the slots to the others, so that whoever comes finds one; a slot
-//! that becomes free goes to the namespace with the fewest ([`Namespaces`]). [`ClaimSlots`] are the slots for clusters that were
-//! claimed: of a namespace that has its share of them, no further cluster is claimed. Where n namespaces hold slots, a share is one of n + 1
-//! equal parts, so that one more namespace finds free slots.
+//! Where n namespaces hold slots, the share of each is one of n + 1 equal parts, so that one more namespace finds free slots. One that is
+//! alone has half of them: there are twice as many as it is to have. Of a namespace that has its share, no further cluster is claimed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,18 +11,12 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::sleep;
 
-/// Of so many slots, one is left to other namespaces.
-const LEFT: usize = 4;
 /// Before a cluster that has answered a probe looks again whether its namespace may have one more slot.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// How many of a number of slots each namespace has.
-pub struct Namespaces {
-    slots: usize,
-    used: BTreeMap<Arc<str>, usize>,
-    /// Whether more than one has clusters. Until that is known, they are several.
-    are_several: bool,
-}
+/// How many slots each namespace holds.
+#[derive(Default)]
+pub struct Namespaces(BTreeMap<Arc<str>, usize>);
 
 /// Slots for clusters that were claimed. Clones are the same.
 #[derive(Clone)]
@@ -32,6 +24,7 @@ pub struct ClaimSlots(Arc<Claimed>);
 
 /// The lock is held for one decision, by tasks of one runtime.
 struct Claimed {
+    slots: usize,
     free: Arc<Semaphore>,
     namespaces: Mutex<Namespaces>,
     /// A namespace that had its share of the slots has fewer.
@@ -54,64 +47,52 @@ pub(super) struct Claimable {
 }
 
 impl Namespaces {
-    pub fn new(slots: usize) -> Self {
-        Self { slots, used: BTreeMap::new(), are_several: true }
-    }
-
-    /// Whether more than one has clusters.
-    pub fn learn(&mut self, are_several: bool) {
-        self.are_several = are_several;
-    }
-
     pub fn used(&self, namespace: &str) -> usize {
-        self.used.get(namespace).copied().unwrap_or_default()
-    }
-
-    /// Whether a namespace may have one more slot, if one is free.
-    pub fn may_take(&self, namespace: &str) -> bool {
-        self.used(namespace) < self.most()
+        self.0.get(namespace).copied().unwrap_or_default()
     }
 
     pub fn take(&mut self, namespace: &Arc<str>) {
-        *self.used.entry(Arc::clone(namespace)).or_default() += 1;
+        *self.0.entry(Arc::clone(namespace)).or_default() += 1;
     }
 
     pub fn give_back(&mut self, namespace: &str) {
-        if let Some(used) = self.used.get_mut(namespace) {
+        if let Some(used) = self.0.get_mut(namespace) {
             *used = used.saturating_sub(1);
             if *used == 0 {
-                self.used.remove(namespace);
+                self.0.remove(namespace);
             }
         }
     }
 
-    /// Most slots of one namespace.
-    fn most(&self) -> usize {
-        let left = if self.are_several { self.slots.div_ceil(LEFT) } else { 0 };
-        self.slots.saturating_sub(left).max(1)
+    /// The share of each namespace of so many slots.
+    fn share(&self, slots: usize) -> usize {
+        slots.div_ceil(self.0.len().max(1) + 1)
     }
 
-    /// Whether so many slots are a namespace's share.
-    fn are_a_share(&self, used: usize) -> bool {
-        self.are_several && used >= self.slots.div_ceil(self.used.len() + 1)
+    fn has_share(&self, namespace: &str, slots: usize) -> bool {
+        self.used(namespace) >= self.share(slots)
     }
 
-    fn claimable(&self) -> Claimable {
-        let (with_share, others): (Vec<_>, Vec<_>) = self.used.iter().partition(|(_, used)| self.are_a_share(**used));
+    fn claimable(&self, slots: usize) -> Claimable {
+        let share = self.share(slots);
+        let (with_share, others): (Vec<_>, Vec<_>) = self.0.iter().partition(|(_, used)| **used >= share);
         let largest = others.into_iter().map(|(_, used)| *used).max().unwrap_or_default();
         Claimable {
             without: with_share.into_iter().map(|(namespace, _)| namespace.to_string()).collect(),
-            most: self.most().saturating_sub(largest).max(1),
+            // They may be of one more namespace.
+            most: share.saturating_sub(largest).min(slots.div_ceil(self.0.len() + 2)).max(1),
         }
     }
 }
 
 impl ClaimSlots {
-    pub fn new(slots: usize) -> Self {
-        let slots = slots.min(Semaphore::MAX_PERMITS);
+    /// So many for a namespace that is alone, and as many for others.
+    pub fn new(of_one: usize) -> Self {
+        let slots = of_one.saturating_mul(2).min(Semaphore::MAX_PERMITS);
         Self(Arc::new(Claimed {
+            slots,
             free: Arc::new(Semaphore::new(slots)),
-            namespaces: Mutex::new(Namespaces::new(slots)),
+            namespaces: Mutex::default(),
             has_less: Notify::new(),
         }))
     }
@@ -123,9 +104,11 @@ impl ClaimSlots {
 
     /// A slot for a cluster that was claimed before, if one is free and its namespace may have one more.
     pub fn try_take(&self, namespace: &str) -> Option<ClaimSlot> {
+        if self.0.namespaces.lock().has_share(namespace, self.0.slots) {
+            return None;
+        }
         let permit = Arc::clone(&self.0.free).try_acquire_owned().ok()?;
-        let may_take = self.0.namespaces.lock().may_take(namespace);
-        may_take.then(|| self.given(permit, namespace))
+        Some(self.given(permit, namespace))
     }
 
     /// The same, once there is one. Whoever waits for its namespace holds up no other.
@@ -150,11 +133,7 @@ impl ClaimSlots {
     }
 
     pub(super) fn claimable(&self) -> Claimable {
-        self.0.namespaces.lock().claimable()
-    }
-
-    pub(super) fn learn(&self, are_several: bool) {
-        self.0.namespaces.lock().learn(are_several);
+        self.0.namespaces.lock().claimable(self.0.slots)
     }
 
     /// Waits until a namespace that had its share of the slots has fewer, since the last call.
@@ -168,7 +147,7 @@ impl ClaimSlots {
 impl Drop for ClaimSlot {
     fn drop(&mut self) {
         let mut namespaces = self.of.0.namespaces.lock();
-        let had_share = namespaces.are_a_share(namespaces.used(&self.namespace));
+        let had_share = namespaces.has_share(&self.namespace, self.of.0.slots);
         namespaces.give_back(&self.namespace);
         if had_share {
             self.of.0.has_less.notify_one();
@@ -178,56 +157,52 @@ impl Drop for ClaimSlot {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt;
+
     use super::*;
 
-    fn with(slots: usize, used: &[(&str, usize)]) -> Namespaces {
-        let mut namespaces = Namespaces::new(slots);
-        for (namespace, used) in used {
-            (0..*used).for_each(|_| namespaces.take(&Arc::from(*namespace)));
-        }
-        namespaces
-    }
-
     #[test]
-    fn a_namespace_leaves_a_quarter_to_the_others_where_there_are_others() {
-        for (slots, most) in [(1, 1), (2, 1), (3, 2), (4, 3), (16, 12), (64, 48)] {
-            let mut namespaces = with(slots, &[("a", most)]);
-            assert!(!namespaces.may_take("a") && namespaces.may_take("b"), "{slots}");
-            namespaces.learn(false);
-            assert!(namespaces.may_take("a") == (most < slots), "{slots}");
+    fn a_namespace_that_is_alone_has_half_and_each_further_one_finds_free_slots() {
+        for (of_one, shares) in [(1, [1, 1, 0]), (2, [2, 2, 0]), (8, [8, 6, 2]), (64, [64, 43, 21])] {
+            let slots = ClaimSlots::new(of_one);
+            let mut held = Vec::new();
+            for (namespace, share) in ["a", "b", "c"].into_iter().zip(shares) {
+                let before = held.len();
+                held.extend(std::iter::from_fn(|| slots.try_take(namespace)));
+                assert_eq!(held.len() - before, share, "{namespace} of {of_one}");
+            }
+            drop(held);
+            assert_eq!(slots.free(), 2 * of_one);
         }
     }
 
     #[test]
-    fn no_cluster_is_claimed_of_a_namespace_with_its_share_and_never_more_than_three_quarters_are_of_one() {
+    fn no_cluster_is_claimed_of_a_namespace_with_its_share_and_no_claim_gives_one_more_than_that() {
         let claimable = |used: &[(&str, usize)]| {
-            let Claimable { without, most } = with(16, used).claimable();
+            let mut namespaces = Namespaces::default();
+            for (namespace, used) in used {
+                (0..*used).for_each(|_| namespaces.take(&Arc::from(*namespace)));
+            }
+            let Claimable { without, most } = namespaces.claimable(16);
             (without.join(" "), most)
         };
-        assert_eq!(claimable(&[]), (String::new(), 12));
-        assert_eq!(claimable(&[("a", 5), ("b", 2)]), (String::new(), 7));
-        assert_eq!(claimable(&[("a", 6), ("b", 2)]), ("a".to_owned(), 10));
-        assert_eq!(claimable(&[("a", 6), ("b", 6)]), ("a b".to_owned(), 12), "a third one finds slots");
-        assert_eq!(claimable(&[("a", 12)]), ("a".to_owned(), 12));
-        let mut alone = with(16, &[("a", 12)]);
-        alone.learn(false);
-        assert_eq!((alone.claimable().without.len(), alone.claimable().most), (0, 4));
-        alone.take(&Arc::from("a"));
-        assert_eq!(alone.claimable().most, 3);
+        assert_eq!(claimable(&[]), (String::new(), 8));
+        assert_eq!(claimable(&[("a", 3)]), (String::new(), 5));
+        assert_eq!(claimable(&[("a", 8)]), ("a".to_owned(), 6));
+        assert_eq!(claimable(&[("a", 5), ("b", 2)]), (String::new(), 1));
+        assert_eq!(claimable(&[("a", 8), ("b", 2)]), ("a".to_owned(), 4));
+        assert_eq!(claimable(&[("a", 6), ("b", 6)]), ("a b".to_owned(), 4), "a third one finds slots");
     }
 
-    #[tokio::test]
-    async fn whoever_waits_to_claim_hears_when_a_namespace_with_its_share_has_less() {
-        use futures::FutureExt;
-        let slots = ClaimSlots::new(4);
+    #[test]
+    fn whoever_waits_to_claim_hears_when_a_namespace_with_its_share_has_less() {
+        let slots = ClaimSlots::new(3);
         let mut held: Vec<_> = (0..3).map(|_| slots.try_take("a").expect("a free slot")).collect();
-        assert!(slots.try_take("a").is_none(), "one is for others");
-        for _ in 0..2 {
-            held.pop();
-            assert!(slots.has_less().now_or_never().is_some());
-        }
+        assert!(slots.try_take("a").is_none(), "the others are not for it");
+        held.pop();
+        assert!(slots.has_less().now_or_never().is_some());
         drop(held);
         assert!(slots.has_less().now_or_never().is_none(), "it had less before");
-        assert_eq!(slots.free(), 4);
+        assert_eq!(slots.free(), 6);
     }
 }

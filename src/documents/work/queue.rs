@@ -42,8 +42,7 @@ macro_rules! granted {
      from next where w.cluster = any (array(select cluster from next)) and w.cluster = next.cluster \
      returning w.cluster::text as cluster, w.token, w.wanted, w.attempts, w.urgent, \
        extract(epoch from greatest(now() - next.ready_at, interval '0'))::float8, \
-       coalesce((select c.namespace || '/' || c.name from clusters c where c.kind = 'clusters' and c.id = w.cluster), w.cluster::text), \
-       (select coalesce(min(c.namespace) < max(c.namespace), false) from clusters c where c.kind = 'clusters')"
+       coalesce((select c.namespace || '/' || c.name from clusters c where c.kind = 'clusters' and c.id = w.cluster), w.cluster::text)"
     };
 }
 /// Grants rows, some of them urgent if possible, of those of which a further condition holds. Nothing is granted while versions of another
@@ -276,7 +275,7 @@ impl WorkQueue {
         let Ok(cluster) = cluster.parse() else { return Ok(None) };
         let (token, attempts): (i64, i32) = (column(query, row, 1)?, column(query, row, 3)?);
         let (wanted, urgent, seconds) = (column(query, row, 2)?, column(query, row, 4)?, column(query, row, 5)?);
-        let (name, has_neighbours): (String, bool) = (column(query, row, 6)?, column(query, row, 7)?);
+        let name: String = column(query, row, 6)?;
         let granted = self.held.granted(cluster, &name, token, sent).map(|(registration, claim)| Work {
             cluster,
             name,
@@ -285,7 +284,6 @@ impl WorkQueue {
             attempts: u32::try_from(attempts).unwrap_or_default(),
             urgent,
             waited: Duration::try_from_secs_f64(seconds).unwrap_or_default(),
-            has_neighbours,
             holder: self.holder.clone(),
             claim,
             registration,

@@ -2,8 +2,9 @@
 //! they answer again. A silent one that finds no slot for that comes back by appointment.
 //!
 //! A pass takes a slot to connect, and a slot to work with the first answer of its cluster: so a cluster that does not answer holds
-//! up no other. Of four slots to work three go to urgent work, if there is any, and the fourth to any, so that neither starves. Of several
-//! namespaces none has all slots, and the next slot goes to the one that has fewest ([`Namespaces`]).
+//! up no other. Of four slots to work three go to urgent work, if there is any, and the fourth to any, so that neither starves. A namespace
+//! works on `max_in_flight` clusters at most; there are a quarter more slots for others, and the next one goes to the namespace that has
+//! fewest. All other slots are divided, too ([`ClaimSlots`]), and silent clusters of several namespaces come back in turns.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -11,11 +12,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::documents::{ClaimSlot, ClaimSlots, Namespaces, Turns, Work};
 
+/// For so many slots to work of one namespace, there is one more for others.
+const FOR_OTHERS: usize = 4;
 /// Slots to connect, for each slot to work.
 const CONNECTING: usize = 4;
 /// Slots to ask a silent cluster, for each slot to work: while one does not answer, nothing is done but to wait for 5 s.
@@ -37,35 +40,35 @@ pub struct Slots {
     probing: Arc<Probing>,
     /// For clusters for which somebody has requested a pass.
     demanded: Arc<Probing>,
-    slow: Arc<Semaphore>,
+    slow: ClaimSlots,
     working: Arc<Working>,
 }
 
-/// A slot, until it is dropped.
-pub struct SlowSlot(#[expect(dead_code, reason = "it is given back when it is dropped")] OwnedSemaphorePermit);
-
 /// A slot to ask a silent cluster, until it is dropped.
 pub struct ProbeSlot {
-    _permit: OwnedSemaphorePermit,
+    _slot: ClaimSlot,
     held_since: Instant,
     probing: Arc<Probing>,
 }
 
 /// The slots to ask silent clusters. The lock is held for one decision, by tasks of one runtime.
 struct Probing {
-    slots: Arc<Semaphore>,
+    slots: ClaimSlots,
     appointments: Mutex<Appointments>,
 }
 
 /// When silent clusters are to come back: those that were asked in vain, and those that have found no slot. Nobody keeps a slot for a cluster: one
-/// that comes back and finds none gets another appointment. So appointments are a quarter farther apart than slots become free.
+/// that comes back and finds none gets another appointment. So appointments are a quarter farther apart than slots become free. Where
+/// n namespaces have some, those of each are n times as far apart: nobody waits behind the clusters of others.
 #[derive(Debug)]
 struct Appointments {
+    /// Of a namespace that is alone.
     slots: u32,
     /// How far apart they are at least.
     apart: Duration,
     average_hold: Duration,
-    last: Option<Instant>,
+    /// The last one of each namespace that has some.
+    last: BTreeMap<Arc<str>, Instant>,
 }
 
 /// A slot to work on a cluster, until it is dropped. None while it is passed on.
@@ -79,6 +82,8 @@ struct Working(Mutex<Queue>);
 
 /// Who waits for a slot, by number in the order of arrival. While one is free, only those wait whose namespace may have no more.
 struct Queue {
+    /// Most of one namespace.
+    most: usize,
     free: usize,
     namespaces: Namespaces,
     turns: Turns,
@@ -93,22 +98,22 @@ struct Waiting {
 }
 
 impl Slots {
-    /// Slots to work on this many clusters at once.
+    /// Slots to work on this many clusters of one namespace at once.
     pub fn new(max_in_flight: NonZeroUsize) -> Self {
         let most = max_in_flight.get();
         let queue = Queue {
-            free: most,
-            namespaces: Namespaces::new(most),
+            most,
+            free: most.saturating_add(most.div_ceil(FOR_OTHERS)),
+            namespaces: Namespaces::default(),
             turns: Turns::default(),
             next: 0,
             waiting: BTreeMap::new(),
         };
-        let semaphore = |slots: usize| Arc::new(Semaphore::new(slots.min(Semaphore::MAX_PERMITS)));
         Self {
             connecting: ClaimSlots::new(most.saturating_mul(CONNECTING)),
             probing: Arc::new(Probing::new(most.saturating_mul(PROBING), most)),
             demanded: Arc::new(Probing::new(most, most)),
-            slow: semaphore(most),
+            slow: ClaimSlots::new(most),
             working: Arc::new(Working(Mutex::new(queue))),
         }
     }
@@ -120,16 +125,16 @@ impl Slots {
 
     /// A slot to ask a silent cluster whether it answers. If none is free, after how long one is expected to be. There are further slots
     /// for what somebody has asked for.
-    pub fn probe(&self, is_demanded: bool) -> Result<ProbeSlot, Duration> {
+    pub fn probe(&self, namespace: &str, is_demanded: bool) -> Result<ProbeSlot, Duration> {
         let own = if is_demanded { &self.demanded } else { &self.probing };
-        own.slot()
-            .or_else(|| self.probing.slot())
-            .ok_or_else(|| own.appointments.lock().next(Instant::now(), rand::random()))
+        own.slot(namespace)
+            .or_else(|| self.probing.slot(namespace))
+            .ok_or_else(|| own.appointments.lock().next(namespace, Instant::now(), rand::random()))
     }
 
     /// After how long a cluster that was asked in vain may be asked again, so that those that are silent have their turns.
-    pub fn next_probe(&self) -> Duration {
-        self.probing.appointments.lock().next(Instant::now(), rand::random())
+    pub fn next_probe(&self, namespace: &str) -> Duration {
+        self.probing.appointments.lock().next(namespace, Instant::now(), rand::random())
     }
 
     /// A slot to connect to a cluster that has answered a probe, if one is free.
@@ -142,23 +147,22 @@ impl Slots {
         self.connecting.take(work.namespace()).await
     }
 
-    /// A slot for a cluster that is worked on and takes long to answer, if one is free.
-    pub fn slow(&self) -> Option<SlowSlot> {
-        Arc::clone(&self.slow).try_acquire_owned().ok().map(SlowSlot)
+    /// A slot for a cluster that is worked on and takes long to answer, if its namespace may have one.
+    pub fn slow(&self, work: &Work) -> Option<ClaimSlot> {
+        self.slow.try_take(work.namespace())
     }
 
     /// A slot to work on a cluster that has answered.
     ///
     /// Cancel safe; whoever asks again is the last in the queue.
     pub async fn work(&self, work: &Work) -> WorkSlot {
-        self.work_on(work.urgent, work.namespace(), work.has_neighbours).await
+        self.work_on(work.urgent, work.namespace()).await
     }
 
-    async fn work_on(&self, is_urgent: bool, namespace: &str, has_neighbours: bool) -> WorkSlot {
+    async fn work_on(&self, is_urgent: bool, namespace: &str) -> WorkSlot {
         let waiting = {
             let (mut queue, namespace) = (self.working.0.lock(), Arc::<str>::from(namespace));
-            queue.namespaces.learn(has_neighbours);
-            if queue.free > 0 && queue.namespaces.may_take(&namespace) {
+            if queue.free > 0 && queue.may_take(&namespace) {
                 queue.take(&namespace);
                 return WorkSlot { of: Some(Arc::clone(&self.working)), namespace };
             }
@@ -179,33 +183,36 @@ impl Slots {
 impl Probing {
     /// So many slots to ask silent clusters, for so many to work.
     fn new(slots: usize, working: usize) -> Self {
-        let slots = slots.clamp(1, Semaphore::MAX_PERMITS);
+        let slots = slots.max(1);
         let each_second = u32::try_from(working.max(1)).unwrap_or(u32::MAX).saturating_mul(EACH_SECOND);
         let appointments = Appointments {
             slots: u32::try_from(slots).unwrap_or(u32::MAX),
             apart: Duration::from_secs(1) / each_second,
             average_hold: FIRST_HOLD,
-            last: None,
+            last: BTreeMap::new(),
         };
-        Self { slots: Arc::new(Semaphore::new(slots)), appointments: Mutex::new(appointments) }
+        Self { slots: ClaimSlots::new(slots), appointments: Mutex::new(appointments) }
     }
 
-    fn slot(self: &Arc<Self>) -> Option<ProbeSlot> {
-        let permit = Arc::clone(&self.slots).try_acquire_owned().ok()?;
-        Some(ProbeSlot { _permit: permit, held_since: Instant::now(), probing: Arc::clone(self) })
+    fn slot(self: &Arc<Self>, namespace: &str) -> Option<ProbeSlot> {
+        let slot = self.slots.try_take(namespace)?;
+        Some(ProbeSlot { _slot: slot, held_since: Instant::now(), probing: Arc::clone(self) })
     }
 }
 
 impl Appointments {
-    /// After how long one more is to come back. `random`, from 0 up to 1, spreads those that would have to wait for too long.
-    fn next(&mut self, now: Instant, random: f64) -> Duration {
+    /// After how long one more of a namespace is to come back. `random`, from 0 up to 1, spreads those that would have to wait for too long.
+    fn next(&mut self, namespace: &str, now: Instant, random: f64) -> Duration {
+        self.last.retain(|_, last| *last > now);
+        let last = self.last.get(namespace).copied();
+        let namespaces = self.last.len() + usize::from(last.is_none());
         let apart = (self.average_hold / self.slots * 5 / 4).max(self.apart);
-        let at = self.last.map_or(now, |last| last.max(now)) + apart;
+        let at = last.unwrap_or(now) + apart.saturating_mul(u32::try_from(namespaces).unwrap_or(u32::MAX));
         let wait = at - now;
         if wait > LONGEST_WAIT {
             return LONGEST_WAIT.mul_f64(0.5 + random / 2.0);
         }
-        self.last = Some(at);
+        self.last.insert(Arc::from(namespace), at);
         wait.max(SHORTEST_WAIT)
     }
 
@@ -233,6 +240,11 @@ impl Queue {
         self.namespaces.give_back(namespace);
     }
 
+    /// Whether a namespace may have one more slot, if one is free.
+    fn may_take(&self, namespace: &str) -> bool {
+        self.namespaces.used(namespace) < self.most
+    }
+
     /// Takes a slot for the next in the queue: of those whose namespace has fewest slots, the one that has waited longest. Where it is
     /// the turn of urgent work, others only come if there is none.
     fn next(&mut self) -> Option<Waiting> {
@@ -240,7 +252,7 @@ impl Queue {
             return None;
         }
         let prefers_urgent = self.turns.prefers_urgent();
-        let may_take = self.waiting.iter().filter(|(_, waiting)| self.namespaces.may_take(&waiting.namespace));
+        let may_take = self.waiting.iter().filter(|(_, waiting)| self.may_take(&waiting.namespace));
         let rank = |(number, waiting): &(&u64, &Waiting)| {
             (prefers_urgent && !waiting.is_urgent, self.namespaces.used(&waiting.namespace), **number)
         };
@@ -289,7 +301,7 @@ mod tests {
         let before = slots.working.0.lock().next;
         let task = tokio::spawn({
             let slots = slots.clone();
-            async move { slots.work_on(is_urgent, "alone", false).await }
+            async move { slots.work_on(is_urgent, "alone").await }
         });
         while slots.working.0.lock().next == before {
             tokio::task::yield_now().await;
@@ -300,20 +312,20 @@ mod tests {
     #[tokio::test]
     async fn as_many_work_at_once_as_there_are_permits() {
         let slots = slots(2);
-        let (one, two) = (slots.work_on(false, "alone", false).await, slots.work_on(true, "alone", false).await);
+        let (one, two) = (slots.work_on(false, "alone").await, slots.work_on(true, "alone").await);
         let third = waiting(&slots, true).await;
         assert!(!third.is_finished());
         drop(one);
         let third = third.await.expect("a slot");
-        assert_eq!(slots.working.0.lock().free, 0);
+        assert_eq!(slots.working.0.lock().free, 1, "for others");
         drop((two, third));
-        assert_eq!(slots.working.0.lock().free, 2);
+        assert_eq!(slots.working.0.lock().free, 3);
     }
 
     #[tokio::test]
     async fn three_of_four_permits_are_for_urgent_work_and_the_fourth_for_what_waits_longest() {
         let slots = slots(1);
-        let mut held = slots.work_on(true, "alone", false).await;
+        let mut held = slots.work_on(true, "alone").await;
         let mut other = Vec::new();
         for _ in 0..3 {
             other.push(waiting(&slots, false).await);
@@ -342,9 +354,9 @@ mod tests {
 
     /// A tenant's clusters, however many and slow, keep nobody else's change waiting.
     #[tokio::test]
-    async fn a_namespace_leaves_a_slot_to_the_others_and_the_next_one_goes_to_whoever_has_fewest() {
+    async fn there_is_one_slot_more_than_a_namespace_may_have_and_the_next_one_goes_to_whoever_has_fewest() {
         let slots = slots(4);
-        let ask = |namespace: &'static str| Box::pin(slots.work_on(true, namespace, true));
+        let ask = |namespace: &'static str| Box::pin(slots.work_on(true, namespace));
         let (mut held, mut waiting) = (Vec::new(), Vec::new());
         for _ in 0..12 {
             let mut asks = ask("slow");
@@ -353,35 +365,23 @@ mod tests {
                 None => waiting.push(asks),
             }
         }
-        assert_eq!(held.len(), 3, "it leaves one");
+        assert_eq!(held.len(), 4, "as many as it may have");
         let first = ask("other").now_or_never().expect("a slot at once");
         let mut second = ask("other");
         assert!(second.as_mut().now_or_never().is_none());
         held.pop();
-        let second = second.now_or_never().expect("the next slot, after eleven that have waited longer");
+        let second = second.now_or_never().expect("the next slot, after eight that have waited longer");
         assert!(waiting.iter_mut().all(|asks| asks.as_mut().now_or_never().is_none()));
         drop((first, second));
         let granted = waiting.iter_mut().filter_map(|asks| asks.as_mut().now_or_never()).collect::<Vec<_>>();
-        assert_eq!(granted.len(), 1, "three of four, and the fourth is free");
+        assert_eq!(granted.len(), 1, "four, and the fifth is free");
         assert_eq!(slots.working.0.lock().free, 1);
-    }
-
-    #[tokio::test]
-    async fn a_namespace_that_is_alone_has_all_slots() {
-        let slots = slots(4);
-        let mut asks: Vec<_> = (0..5).map(|_| Box::pin(slots.work_on(false, "alone", false))).collect();
-        let granted = asks.iter_mut().filter_map(|asks| asks.as_mut().now_or_never()).collect::<Vec<_>>();
-        assert_eq!(granted.len(), 4);
-        // Others have registered clusters meanwhile.
-        let other = slots.work_on(false, "other", true);
-        drop(granted);
-        assert!(other.now_or_never().is_some());
     }
 
     #[tokio::test]
     async fn whoever_gives_up_waiting_costs_no_permit() {
         let slots = slots(1);
-        let held = slots.work_on(false, "alone", false).await;
+        let held = slots.work_on(false, "alone").await;
         let (gone, also_gone) = (waiting(&slots, true).await, waiting(&slots, false).await);
         let stays = waiting(&slots, false).await;
         for task in [gone, also_gone] {
@@ -390,73 +390,92 @@ mod tests {
         }
         drop(held);
         let stays = stays.await.expect("a slot");
-        assert_eq!(slots.working.0.lock().free, 0);
+        assert_eq!(slots.working.0.lock().free, 1, "for others");
         drop(stays);
-        assert_eq!(slots.working.0.lock().free, 1);
+        assert_eq!(slots.working.0.lock().free, 2);
     }
 
     #[tokio::test]
     async fn a_permit_that_was_granted_and_not_taken_is_given_back() {
         let slots = slots(1);
-        let held = slots.work_on(false, "alone", false).await;
-        let mut late = Box::pin(slots.work_on(false, "alone", false));
+        let held = slots.work_on(false, "alone").await;
+        let mut late = Box::pin(slots.work_on(false, "alone"));
         assert!(late.as_mut().now_or_never().is_none(), "it waits");
         drop(held);
-        assert_eq!(slots.working.0.lock().free, 0, "it was granted");
+        assert_eq!(slots.working.0.lock().free, 1, "it was granted");
         drop(late);
-        assert_eq!(slots.working.0.lock().free, 1);
+        assert_eq!(slots.working.0.lock().free, 2);
     }
 
     #[test]
-    fn four_times_as_many_connect_and_eight_times_as_many_ask_silent_clusters() {
-        let free = |slots: &Slots| (slots.connecting().free(), slots.probing.slots.available_permits());
-        assert_eq!(free(&slots(64)), (256, 512));
+    fn of_one_namespace_four_times_as_many_connect_and_eight_times_as_many_silent_clusters_are_asked() {
+        let free = |slots: &Slots| (slots.connecting().free(), slots.probing.slots.free());
+        assert_eq!(free(&slots(64)), (2 * 256, 2 * 512), "others find as many");
         let small = slots(1);
-        assert_eq!(free(&small), (4, 8));
-        let mut probing: Vec<_> = (0..8).map(|_| small.probe(false)).collect();
-        assert!(probing.iter().all(Result::is_ok) && small.probe(false).is_err());
+        let mut probing: Vec<_> = (0..8).map(|_| small.probe("silent", false)).collect();
+        assert!(probing.iter().all(Result::is_ok) && small.probe("silent", false).is_err());
+        assert!(small.probe("other", false).is_ok());
         probing.pop();
-        assert!(small.probe(false).is_ok());
+        assert!(small.probe("silent", false).is_ok());
     }
 
     #[test]
     fn what_somebody_has_asked_for_has_slots_of_its_own_when_silent_clusters_have_all_others() {
         let slots = slots(8);
-        let usual: Vec<_> = (0..64).map(|_| slots.probe(false)).collect();
-        assert!(usual.iter().all(Result::is_ok) && slots.probe(false).is_err());
-        let demanded: Vec<_> = (0..8).map(|_| slots.probe(true)).collect();
+        let probe = |is_demanded| slots.probe("silent", is_demanded);
+        let usual: Vec<_> = (0..64).map(|_| probe(false)).collect();
+        assert!(usual.iter().all(Result::is_ok) && probe(false).is_err());
+        let demanded: Vec<_> = (0..8).map(|_| probe(true)).collect();
         assert!(demanded.iter().all(Result::is_ok));
-        assert!(slots.probe(true).is_err(), "all are taken");
-        assert_eq!(slots.connecting().free(), 32, "those that answer are not held up");
+        assert!(probe(true).is_err(), "all are taken");
+        assert!(slots.probe("other", true).is_ok() && slots.probe("other", false).is_ok(), "but those of others");
+        assert_eq!(slots.connecting().free(), 64, "those that answer are not held up");
         drop(usual);
-        assert!(slots.probe(true).is_ok());
+        assert!(probe(true).is_ok());
+    }
+
+    /// However many clusters of a namespace are silent, one of another is asked as soon as if it were one of two.
+    #[test]
+    fn a_silent_cluster_does_not_wait_behind_the_thousands_of_another_namespace() {
+        let probing = Probing::new(64 * PROBING, 64);
+        let (mut appointments, now) = (probing.appointments.lock(), Instant::now());
+        for _ in 0..10_000 {
+            appointments.next("silent", now, 0.5);
+        }
+        let last = appointments.last.get("silent").copied().expect("it has some");
+        assert!(last - now > LONGEST_WAIT / 2);
+        assert_eq!(appointments.next("other", now, 0.5), SHORTEST_WAIT);
+        let later = last + Duration::from_secs(1);
+        assert_eq!(appointments.next("third", later, 0.5), SHORTEST_WAIT);
+        assert_eq!(appointments.last.len(), 1, "nothing is remembered of namespaces without any");
     }
 
     #[test]
     fn a_silent_cluster_without_a_slot_comes_back_when_one_is_expected_to_be_free() {
         let now = Instant::now();
         let after = |millis: u64| Duration::from_millis(millis);
-        let mut appointments = Appointments { slots: 4, apart: after(100), average_hold: after(4000), last: None };
-        let first: Vec<_> = (0..3).map(|_| appointments.next(now, 0.0)).collect();
+        let mut appointments =
+            Appointments { slots: 4, apart: after(100), average_hold: after(4000), last: BTreeMap::new() };
+        let first: Vec<_> = (0..3).map(|_| appointments.next("a", now, 0.0)).collect();
         assert_eq!(first, [after(1250), after(2500), after(3750)], "one after the other");
-        assert_eq!(appointments.next(now + after(1000), 0.0), after(4000), "behind those that wait");
-        assert_eq!(appointments.next(now + after(60_000), 0.0), after(1250), "nobody waits any more");
+        assert_eq!(appointments.next("a", now + after(1000), 0.0), after(4000), "behind those that wait");
+        assert_eq!(appointments.next("a", now + after(60_000), 0.0), after(1250), "nobody waits any more");
         for _ in 0..100 {
             appointments.was_held(Duration::ZERO);
         }
         let later = now + after(120_000);
-        assert_eq!(appointments.next(later, 0.0), SHORTEST_WAIT, "slots are free again at once");
-        while appointments.next(later, 0.0) <= SHORTEST_WAIT {}
-        let waits = (appointments.next(later, 0.0), appointments.next(later, 0.0));
+        assert_eq!(appointments.next("a", later, 0.0), SHORTEST_WAIT, "slots are free again at once");
+        while appointments.next("a", later, 0.0) <= SHORTEST_WAIT {}
+        let waits = (appointments.next("a", later, 0.0), appointments.next("a", later, 0.0));
         assert!(waits.1 > waits.0, "many that come at once do not come back at once: {waits:?}");
         for _ in 0..100 {
             appointments.was_held(Duration::from_hours(1));
         }
         assert!(appointments.average_hold > after(49_000), "{:?}", appointments.average_hold);
         let much_later = later + after(600_000);
-        while appointments.next(much_later, 0.0) != LONGEST_WAIT / 2 {}
-        let last = appointments.last;
-        assert_eq!(appointments.next(much_later, 1.0), LONGEST_WAIT, "too many are spread");
+        while appointments.next("a", much_later, 0.0) != LONGEST_WAIT / 2 {}
+        let last = appointments.last.clone();
+        assert_eq!(appointments.next("a", much_later, 1.0), LONGEST_WAIT, "too many are spread");
         assert_eq!(appointments.last, last);
     }
 
@@ -470,7 +489,7 @@ mod tests {
                 appointments.was_held(hold);
             }
             let now = Instant::now();
-            let waits: Vec<Duration> = (0..3000).map(|_| appointments.next(now, 0.5)).collect();
+            let waits: Vec<Duration> = (0..3000).map(|_| appointments.next("a", now, 0.5)).collect();
             assert!(waits[99] < Duration::from_secs(2), "{:?}", waits[99]);
             assert!(waits[2999] < LONGEST_WAIT, "{:?}", waits[2999]);
             let most = waits.iter().filter(|wait| **wait < Duration::from_secs(20)).count();
@@ -484,12 +503,12 @@ mod tests {
     async fn appointments_follow_how_long_slots_are_held() {
         let slots = slots(1);
         for _ in 0..100 {
-            let Ok(slot) = slots.probe(false) else { panic!("a slot that was given back is not free") };
+            let Ok(slot) = slots.probe("a", false) else { panic!("a slot that was given back is not free") };
             tokio::time::advance(Duration::from_secs(16)).await;
             drop(slot);
         }
-        let _slots: Vec<_> = (0..8).map(|_| slots.probe(false)).collect();
-        let Err(wait) = slots.probe(false) else { panic!("there are eight slots") };
+        let _slots: Vec<_> = (0..8).map(|_| slots.probe("a", false)).collect();
+        let Err(wait) = slots.probe("a", false) else { panic!("there are eight slots") };
         assert!(wait.abs_diff(Duration::from_millis(2500)) < Duration::from_millis(10), "{wait:?}");
     }
 }

@@ -8,7 +8,7 @@ use towline::test_api::documents::{ClaimSlot, ClaimSlots, Finished, Work, WorkCo
 
 use crate::work::world::{LIMIT, Process, Running, Stage, clusters, run};
 
-/// A consumer with so many slots, and what it delivers.
+/// A consumer with so many slots for one namespace, and what it delivers.
 pub(crate) struct Waiting {
     pub(crate) running: Running,
     pub(crate) delivered: mpsc::Receiver<(Work, ClaimSlot)>,
@@ -17,7 +17,7 @@ pub(crate) struct Waiting {
 impl Waiting {
     pub(crate) fn start(process: &Process, slots: usize) -> Self {
         let consumer = WorkConsumer::new(process.queue.clone(), ClaimSlots::new(slots));
-        let (sender, delivered) = mpsc::channel(slots);
+        let (sender, delivered) = mpsc::channel(2 * slots);
         let deliver = move |work, slot| sender.try_send((work, slot)).expect("there is room for each slot");
         let running = Running::start(async move |scope| consumer.run(&scope, deliver).await);
         Self { running, delivered }
@@ -53,24 +53,21 @@ fn a_cluster_of_another_namespace_is_claimed_next_while_a_namespace_has_its_shar
     run(async {
         let stage = Stage::new("neighbours").await;
         let process = stage.process();
-        let documents = "insert into towline_documents \
-             select 'clusters', ('00000000-0000-4000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, \
-               case when n <= 40 then 'slow' else 'other' end, 'c' || n, '{}', '{}', '{}', 1, n, now(), now(), null, '{}', '{}', null \
-             from generate_series(1, 42) n";
-        stage.run(documents).await;
+        stage.documents("slow", 1, 40).await;
+        stage.documents("other", 41, 42).await;
         process.ask(&(1..=40).collect::<Vec<_>>(), true).await;
         let mut waiting = Waiting::start(&process, 16);
         let mut slow = Vec::new();
-        for _ in 0..12 {
+        for _ in 0..16 {
             slow.push(waiting.next().await);
         }
-        assert!(slow.iter().all(|(work, _)| work.namespace() == "slow" && work.has_neighbours));
+        assert!(slow.iter().all(|(work, _)| work.namespace() == "slow"));
         process.ask(&[41, 42], true).await;
         let others = [waiting.next().await, waiting.next().await];
         assert!(others.iter().all(|(work, _)| work.namespace() == "other"));
-        assert_eq!(stage.number("select count(*) from towline_work where until > now()").await, 14);
-        // Of 16 slots, 6 are the share of each of two namespaces.
-        for (work, slot) in slow.drain(..7) {
+        assert_eq!(stage.number("select count(*) from towline_work where until > now()").await, 18);
+        // Of 32 slots, 11 are the share of each of two namespaces.
+        for (work, slot) in slow.drain(..6) {
             assert_eq!(process.done(work).await, Finished::Settled);
             drop(slot);
         }

@@ -62,7 +62,7 @@ impl Worker {
         let Ran { outcome, stop, is_stopped, not_before, is_answered } = ran;
         let was_full = pass_plan.is_full || identified.is_another;
         let (ended, end) = match (&stop, outcome.end) {
-            (Some(Stop::Silent { .. }), _) => (self.silent_again(Duration::ZERO), ReconcileEnd::Silent),
+            (Some(Stop::Silent { .. }), _) => (self.silent_again(work, Duration::ZERO), ReconcileEnd::Silent),
             (Some(Stop::Throttled { told, .. }), _) => {
                 let left = Some(Left::Throttled(*told));
                 (Ended::Complete { was_full: false, left }, ReconcileEnd::Throttled)

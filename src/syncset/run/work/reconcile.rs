@@ -202,7 +202,7 @@ impl Worker {
                 } else if own_slot.may_probe() {
                     asks = Asks::First;
                 } else {
-                    match self.slots.probe(pass_plan.probe == Probe::Demanded) {
+                    match self.slots.probe(work.namespace(), pass_plan.probe == Probe::Demanded) {
                         Ok(slot) => (own_slot, asks) = (ReconcileSlot::Probing(slot), Asks::First),
                         // Nobody holds the claim meanwhile, so a demanded pass begins at once. The time is stored, so that a change
                         // does not shorten the wait.
@@ -335,7 +335,7 @@ impl Worker {
             Err(fault) => {
                 // A value that does not fit its key does so again once the right key is there.
                 let is_sealed = matches!(fault, NoClient::Credentials(NoCredentials::Sealed(_)));
-                let ended = if is_sealed { self.silent_again(Duration::ZERO) } else { Ended::Refused };
+                let ended = if is_sealed { self.silent_again(work, Duration::ZERO) } else { Ended::Refused };
                 let message = full_text(&fault);
                 read.tell_unreachable(work, Unreachable::KubeconfigInvalid, &message);
                 // Others need not wait for the database.

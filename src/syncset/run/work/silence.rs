@@ -29,14 +29,14 @@ impl Worker {
             Stop::Silent { reason, shown, logged } => {
                 read.tell_unreachable(work, reason, &logged);
                 let is_duplicate = reason == Unreachable::Duplicate;
-                let ended = if is_duplicate { Ended::Refused } else { self.silent_again(Duration::ZERO) };
+                let ended = if is_duplicate { Ended::Refused } else { self.silent_again(work, Duration::ZERO) };
                 self.unreachable(work, read, (reason, shown), ended).await
             }
             // Whether it answers what a pass needs is still to be seen.
             Stop::Throttled { told, message, .. } if read.cluster_row().reachable == Some(false) => {
                 let reason = Unreachable::ErrorConnectingToCluster;
                 read.tell_unreachable(work, reason, &message);
-                self.unreachable(work, read, (reason, message), self.silent_again(told)).await
+                self.unreachable(work, read, (reason, message), self.silent_again(work, told)).await
             }
             Stop::Throttled { told, .. } => self.throttled(work, read, told).await,
             Stop::Lost => Err(ReconcileError::Lost),
@@ -44,8 +44,8 @@ impl Worker {
     }
 
     /// A cluster was asked in vain, and is asked again when its turn comes.
-    pub(super) fn silent_again(&self, told: Duration) -> Ended {
-        Ended::Silent { told, turn: self.slots.next_probe() }
+    pub(super) fn silent_again(&self, work: &Work, told: Duration) -> Ended {
+        Ended::Silent { told, turn: self.slots.next_probe(work.namespace()) }
     }
 
     /// Stores when a silent cluster is asked that could not be asked now.

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::reconcile::ReconcileError;
 use super::worker::Worker;
 use crate::documents::{ClaimSlot, Work};
-use crate::syncset::run::slots::{ProbeSlot, SlowSlot, WorkSlot};
+use crate::syncset::run::slots::{ProbeSlot, WorkSlot};
 
 /// A request that takes longer is slow.
 const SLOW: Duration = Duration::from_secs(1);
@@ -24,7 +24,7 @@ pub(super) enum ReconcileSlot {
     /// It waits for a slot to connect to a cluster that answers again, or stores that it does not answer.
     Nothing,
     Working(#[expect(dead_code, reason = "it is given back when it is dropped")] WorkSlot),
-    Slow(#[expect(dead_code, reason = "it is given back when it is dropped")] SlowSlot),
+    Slow(#[expect(dead_code, reason = "it is given back when it is dropped")] ClaimSlot),
 }
 
 /// When a reconcile that finds no room is repeated.
@@ -83,9 +83,14 @@ impl Worker {
         }
     }
 
-    /// Waits for an answer. A cluster that takes long gives its slot to work back meanwhile, if a slot for those is free: it is no longer one
-    /// that answers.
-    pub(super) async fn patiently<T>(&self, answer: impl Future<Output = T>, own_slot: &mut ReconcileSlot) -> T {
+    /// Waits for an answer. A cluster that takes long gives its slot to work back meanwhile, if its namespace may have a slot for those: it
+    /// is no longer one that answers.
+    pub(super) async fn patiently<T>(
+        &self,
+        work: &Work,
+        answer: impl Future<Output = T>,
+        own_slot: &mut ReconcileSlot,
+    ) -> T {
         tokio::pin!(answer);
         tokio::select! {
             biased;
@@ -93,7 +98,7 @@ impl Worker {
             () = sleep(SLOW) => {}
         }
         if matches!(own_slot, ReconcileSlot::Working(_))
-            && let Some(slot) = self.slots.slow()
+            && let Some(slot) = self.slots.slow(work)
         {
             *own_slot = ReconcileSlot::Slow(slot);
         }

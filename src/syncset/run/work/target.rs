@@ -121,13 +121,13 @@ impl Target for PassTarget<'_, '_> {
     async fn resolve(&mut self, api_version: &str, kind: &str, wait: bool) -> Result<Resolution, Failed<Halt>> {
         let asked = Instant::now();
         let resolved = self.executor.resolve(api_version, kind, wait);
-        let resolved = self.worker.patiently(resolved, self.own_slot).await;
+        let resolved = self.worker.patiently(self.work, resolved, self.own_slot).await;
         self.answered(asked, resolved)
     }
 
     async fn look(&mut self, at: Address<'_>) -> Result<Option<Seen>, Failed<Halt>> {
         let asked = Instant::now();
-        let found = self.worker.patiently(self.executor.look(at), self.own_slot).await;
+        let found = self.worker.patiently(self.work, self.executor.look(at), self.own_slot).await;
         let mut found = self.answered(asked, found)?;
         if let Some(seen) = &mut found
             && let Some(syncset) = seen.marks.syncset
@@ -139,7 +139,7 @@ impl Target for PassTarget<'_, '_> {
     }
 
     async fn list(&mut self, lists: &[List<'_>]) -> Result<Vec<Result<Page, Refused>>, Halt> {
-        match self.worker.patiently(self.executor.list(lists), self.own_slot).await {
+        match self.worker.patiently(self.work, self.executor.list(lists), self.own_slot).await {
             Ok(pages) => Ok(pages),
             Err(Stop::Throttled { told, message, lists }) => {
                 self.told = (told, message);
@@ -151,7 +151,7 @@ impl Target for PassTarget<'_, '_> {
 
     async fn write(&mut self, at: Address<'_>, write: Write<'_>) -> Result<Written, Failed<Halt>> {
         let asked = Instant::now();
-        let written = self.worker.patiently(self.executor.write(at, write), self.own_slot).await;
+        let written = self.worker.patiently(self.work, self.executor.write(at, write), self.own_slot).await;
         self.answered(asked, written)
     }
 
@@ -172,7 +172,7 @@ impl Target for PassTarget<'_, '_> {
 
     async fn delete(&mut self, at: Address<'_>, uid: &str, version: &str) -> Result<Option<Ending>, Failed<Halt>> {
         let asked = Instant::now();
-        let deleted = self.worker.patiently(self.executor.delete(at, uid, version), self.own_slot).await;
+        let deleted = self.worker.patiently(self.work, self.executor.delete(at, uid, version), self.own_slot).await;
         self.answered(asked, deleted)
     }
 
