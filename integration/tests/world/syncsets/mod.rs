@@ -27,6 +27,7 @@ mod ending;
 mod explain;
 mod facts;
 mod failures;
+mod fairness;
 mod guard;
 mod hive;
 mod kinds;
