@@ -63,16 +63,89 @@ impl Permission {
         Self { need: Need::Optional(purpose.to_owned()), ..self }
     }
 
-    /// The message about a denial; `reason` is the authorizer's, or empty.
-    fn denied(&self, reason: &str) -> String {
-        match self.any_of.as_slice() {
-            [only] => only.denied(reason),
-            several => {
-                let verbs: Vec<&str> = several.iter().map(|request| request.verb.as_str()).collect();
-                let text = several.first().map(|first| first.denied(reason)).unwrap_or_default();
-                let first = verbs.first().copied().unwrap_or_default();
-                text.replacen(first, &verbs.join(" or "), 1)
-            }
+    /// Whether it is for more than reading.
+    pub fn is_to_write(&self) -> bool {
+        !self.any_of.iter().all(|request| READ.contains(&request.verb))
+    }
+
+    /// The same in one namespace.
+    #[must_use]
+    pub fn within(&self, namespace: &str) -> Self {
+        let within = |request: &AccessRequest| AccessRequest { namespace: namespace.to_owned(), ..request.clone() };
+        Self { any_of: self.any_of.iter().map(within).collect(), ..self.clone() }
+    }
+}
+
+/// What a review found, which is told in a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    weight: Weight,
+    text: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Weight {
+    Fault,
+    /// It may be none, for this reason.
+    Unknown(&'static str),
+    /// What it would be for.
+    Optional(String),
+}
+
+impl Finding {
+    pub fn is_fault(&self) -> bool {
+        self.weight == Weight::Fault
+    }
+
+    /// The same if it can't be told whether it is a fault.
+    #[must_use]
+    pub fn unknown(self, why: &'static str) -> Self {
+        if self.is_fault() { Self { weight: Weight::Unknown(why), ..self } } else { self }
+    }
+}
+
+/// Verbs on a resource that are denied for the same reason; `reason` is the authorizer's, or empty.
+struct Denied<'p> {
+    first: &'p Permission,
+    verbs: Vec<&'static str>,
+    reason: String,
+}
+
+impl<'p> Denied<'p> {
+    fn new(permission: &'p Permission, reason: String) -> Self {
+        let verbs = permission.any_of.iter().map(|request| request.verb.as_str()).collect();
+        Self { first: permission, verbs, reason }
+    }
+
+    /// Adds a permission that differs in the verb alone. Returns whether it does.
+    fn adds(&mut self, permission: &Permission, reason: &str) -> bool {
+        let ([first], [other]) = (self.first.any_of.as_slice(), permission.any_of.as_slice()) else { return false };
+        let is_such = self.first.need == permission.need
+            && self.reason == reason
+            && AccessRequest { verb: first.verb, ..other.clone() } == *first;
+        if is_such {
+            self.verbs.push(other.verb.as_str());
+        }
+        is_such
+    }
+
+    fn finding(&self) -> Finding {
+        let text = self.first.any_of.first().map(|first| first.denied(&self.reason)).unwrap_or_default();
+        let (first, between) = (self.verbs.first().copied().unwrap_or_default(), self.between());
+        Finding { weight: self.first.need.weight(), text: text.replacen(first, &self.verbs.join(between), 1) }
+    }
+
+    /// Each of them is missing, or one would be enough.
+    fn between(&self) -> &'static str {
+        if self.first.any_of.len() == 1 { ", " } else { " or " }
+    }
+}
+
+impl Need {
+    fn weight(&self) -> Weight {
+        match self {
+            Self::Optional(purpose) => Weight::Optional(purpose.clone()),
+            Self::Required | Self::Identity => Weight::Fault,
         }
     }
 }
@@ -130,29 +203,45 @@ impl Reviewer<'_> {
 
     /// Reviews each of the permissions, and prints those that are missing. Returns the number of faults.
     pub async fn check(&self, who: &str, permissions: &[Permission]) -> usize {
-        let mut faults = 0;
-        for permission in permissions.iter().filter(|permission| permission.need != Need::Identity) {
-            let missing = match self.missing(permission).await {
-                Ok(None) => continue,
-                Ok(Some(missing)) => missing,
-                // The next review would not be answered either.
-                Err(error) if error.is_unreachable() => {
-                    say(&format!("{who}: {self}: {error}"));
-                    return faults + 1;
-                }
-                Err(error) => error.to_string(),
-            };
-            if let Need::Optional(purpose) = &permission.need {
-                say(&format!("{who}: {self}: optional, for {purpose}: {missing}"));
-            } else {
-                faults += 1;
-                say(&format!("{who}: {self}: {missing}"));
-            }
-        }
-        faults
+        self.tell(who, &self.find(permissions).await)
     }
 
-    /// The message about a missing permission; `None` if it is granted.
+    /// Reviews each of the permissions. Those that are missing on a resource are one finding.
+    pub async fn find(&self, permissions: &[Permission]) -> Vec<Finding> {
+        let (mut denied, mut failed): (Vec<Denied<'_>>, Vec<Finding>) = (Vec::new(), Vec::new());
+        for permission in permissions.iter().filter(|permission| permission.need != Need::Identity) {
+            match self.missing(permission).await {
+                Ok(None) => {}
+                Ok(Some(reason)) => {
+                    if !denied.iter_mut().any(|one| one.adds(permission, &reason)) {
+                        denied.push(Denied::new(permission, reason));
+                    }
+                }
+                // The next review would not be answered either.
+                Err(error) if error.is_unreachable() => {
+                    failed.push(Finding { weight: Weight::Fault, text: error.to_string() });
+                    break;
+                }
+                Err(error) => failed.push(Finding { weight: permission.need.weight(), text: error.to_string() }),
+            }
+        }
+        denied.iter().map(Denied::finding).chain(failed).collect()
+    }
+
+    /// Prints what a review found, faults first, and returns their number.
+    pub fn tell(&self, who: &str, findings: &[Finding]) -> usize {
+        let (faults, others): (Vec<_>, Vec<_>) = findings.iter().partition(|finding| finding.is_fault());
+        for Finding { weight, text } in faults.iter().chain(&others) {
+            match weight {
+                Weight::Fault => say(&format!("{who}: {self}: {text}")),
+                Weight::Unknown(why) => say(&format!("{who}: {self}: {why}: {text}")),
+                Weight::Optional(purpose) => say(&format!("{who}: {self}: optional, for {purpose}: {text}")),
+            }
+        }
+        faults.len()
+    }
+
+    /// Why a permission is missing, which may be empty; `None` if it is granted.
     async fn missing(&self, permission: &Permission) -> Result<Option<String>, Error> {
         let mut reason = String::new();
         for request in &permission.any_of {
@@ -162,7 +251,7 @@ impl Reviewer<'_> {
             }
             reason = decision.reason;
         }
-        Ok(Some(permission.denied(&reason)))
+        Ok(Some(reason))
     }
 }
 
@@ -180,13 +269,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_denial_names_every_verb_that_would_do() {
+    fn a_line_names_every_verb_that_is_missing_or_every_one_that_would_do() {
         let hub = Place::HubOfSecret;
-        let mut permission = Permission::each(&hub, &[Verb::Patch], "leases.coordination.k8s.io", "edge", "").remove(0);
-        assert_eq!(permission.denied(""), "not allowed to patch leases.coordination.k8s.io in namespace edge");
-        permission.any_of.push(AccessRequest::new(Verb::Update, "leases.coordination.k8s.io", "edge", ""));
+        let leases = Permission::each(&hub, &[Verb::Get, Verb::Patch], "leases.coordination.k8s.io", "edge", "");
+        let mut denied = Denied::new(&leases[0], String::new());
+        assert!(denied.adds(&leases[1], "") && !denied.adds(&leases[1], "no"));
+        assert!(
+            !denied.adds(&leases[1].clone().optional("nothing"), "") && !denied.adds(&leases[1].within("other"), "")
+        );
+        let text = denied.finding().text;
+        assert_eq!(text, "not allowed to get, patch leases.coordination.k8s.io in namespace edge");
+        let mut either = leases[1].clone();
+        either.any_of.push(AccessRequest::new(Verb::Update, "leases.coordination.k8s.io", "edge", ""));
+        assert!(!denied.adds(&either, ""));
         assert_eq!(
-            permission.denied("no"),
+            Denied::new(&either, "no".to_owned()).finding().text,
             "not allowed to patch or update leases.coordination.k8s.io in namespace edge: no"
         );
     }

@@ -2,24 +2,28 @@
 
 mod release;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use serde::Deserialize;
 
 use super::config::{Metadata, Scope, SyncConfig, conflicts};
 use crate::actor::{Backoff, ChildSpec, Dispatcher, Inbox, KeyInbox, Limits, key_mailbox, mailbox};
-use crate::cluster::{BuiltIn, Fence, Kind, Objection, Verb, WatchId, WatchRegistry, WatchSpec};
+use crate::cluster::{
+    BuiltIn, Cluster, Error, Fence, Kind, ObjectKey, Objection, Verb, WatchId, WatchRegistry, WatchSpec,
+};
 use crate::config::fault::{Fault, Faults, Problem};
 use crate::config::source::Node;
 use crate::config::{ClusterName, ResourceId, SectionName};
 use crate::job::check::{Surroundings, check_identity, check_state, say};
 use crate::job::command::JobCommand;
-use crate::job::permission::{EVENTS, Kinds, Permission, Place, READ, Reviewer};
+use crate::job::permission::{EVENTS, Finding, Kinds, Permission, Place, READ, Reviewer};
 use crate::job::{self, Config, Job, Reading, Role, Sections, Whole, Wiring};
 use crate::resource_sync::metrics;
-use crate::resource_sync::plan::names::PairKey;
+use crate::resource_sync::plan::names::{Mapping, PairKey};
 use crate::resource_sync::run::section::events::{EVENT_CAPACITY, PairEvent, write_events};
 use crate::resource_sync::run::section::requeue::run_requeue;
 use crate::resource_sync::run::section::{Section, Watches};
@@ -351,7 +355,11 @@ async fn check_section(section: &SyncConfig, surroundings: &Surroundings<'_>, ki
     for cluster in clusters() {
         let place = Place::Cluster(cluster.name().clone());
         let here: Vec<_> = permissions.iter().filter(|permission| permission.place == place).cloned().collect();
-        faults += Reviewer::Cluster(cluster).check(&label, &here).await;
+        let findings = match kinds.get(cluster.name(), &section.resource) {
+            Some(kind) if *cluster.name() == section.remote => lacks_on_the_remote(section, cluster, kind, here).await,
+            _ => Reviewer::Cluster(cluster).find(&here).await,
+        };
+        faults += Reviewer::Cluster(cluster).tell(&label, &findings);
     }
     faults += check_identities(section, surroundings);
     // A dry run writes no state.
@@ -361,6 +369,71 @@ async fn check_section(section: &SyncConfig, surroundings: &Surroundings<'_>, ki
         faults += check_state(&label, section.into(), cluster, &surroundings.keeping).await;
     }
     faults
+}
+
+/// Namespaces without permissions that are told: their number would not say more.
+const MOST_LACKING: usize = 5;
+
+/// What a section lacks on its remote cluster. Permissions to write may be granted in single namespaces: it needs them where it has objects.
+async fn lacks_on_the_remote(
+    section: &SyncConfig,
+    cluster: &Cluster,
+    kind: &Kind,
+    permissions: Vec<Permission>,
+) -> Vec<Finding> {
+    let reviewer = Reviewer::Cluster(cluster);
+    let (writes, reads): (Vec<_>, Vec<_>) = permissions.into_iter().partition(Permission::is_to_write);
+    let (mut findings, everywhere) = (reviewer.find(&reads).await, reviewer.find(&writes).await);
+    let is_lacking = |findings: &[Finding]| findings.iter().any(Finding::is_fault);
+    let namespaces = if is_lacking(&everywhere) && !is_lacking(&findings) && kind.namespaced {
+        namespaces_of(section, cluster, kind).await.ok()
+    } else {
+        None
+    };
+    let Some(namespaces) = namespaces else {
+        findings.extend(everywhere);
+        return findings;
+    };
+    if namespaces.is_empty() {
+        const WHY: &str = "not in all namespaces, and no object of the section shows in which it is needed";
+        findings.extend(everywhere.into_iter().map(|finding| finding.unknown(WHY)));
+        return findings;
+    }
+    let (mut within, mut looked, mut lacking) = (Vec::new(), 0, 0);
+    for namespace in &namespaces {
+        let writes: Vec<_> = writes.iter().map(|permission| permission.within(namespace)).collect();
+        let found = reviewer.find(&writes).await;
+        looked += 1;
+        lacking += usize::from(is_lacking(&found));
+        within.extend(found);
+        if lacking == MOST_LACKING {
+            break;
+        }
+    }
+    findings.extend(if lacking == looked { everywhere } else { within });
+    findings
+}
+
+/// The namespaces of a section's objects on its remote cluster.
+async fn namespaces_of(section: &SyncConfig, cluster: &Cluster, kind: &Kind) -> Result<BTreeSet<String>, Error> {
+    #[derive(Deserialize)]
+    struct Listed {
+        metadata: ListedMetadata,
+    }
+    #[derive(Deserialize)]
+    struct ListedMetadata {
+        name: String,
+        #[serde(default)]
+        namespace: String,
+    }
+    let (mapping, mut namespaces) = (Mapping::new(section), BTreeSet::new());
+    let take = |Listed { metadata: ListedMetadata { name, namespace } }: Listed| {
+        if mapping.covers_remote(&ObjectKey::new(namespace.as_str(), name.as_str())) {
+            namespaces.insert(namespace);
+        }
+    };
+    cluster.list_metadata(kind, section.selector.as_str(), usize::MAX, take).await?;
+    Ok(namespaces)
 }
 
 /// Checks that the two sides of a section are different clusters, where their identities can be read.

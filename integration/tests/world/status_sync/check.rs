@@ -57,13 +57,13 @@ fn missing_permissions_and_rights_are_named_together() {
             &told,
             &[
                 &format!(
-                    "status-sync: cluster hub: not allowed to list policies.policy.open-cluster-management.io {place}"
+                    "status-sync: cluster hub: not allowed to get, list, watch policies.policy.open-cluster-management.io {place}"
                 ),
                 "not allowed to patch policies.policy.open-cluster-management.io/status",
-                "not allowed to create placementdecisions.cluster.open-cluster-management.io",
-                "not allowed to delete subscriptionreports.apps.open-cluster-management.io",
+                "not allowed to get, list, watch, create, delete placementdecisions.cluster.open-cluster-management.io",
+                "not allowed to get, list, watch, patch, create, delete subscriptionreports.apps.open-cluster-management.io",
                 "not allowed to update placements.cluster.open-cluster-management.io/finalizers",
-                "not allowed to watch subscriptions.apps.open-cluster-management.io",
+                "not allowed to get, list, watch subscriptions.apps.open-cluster-management.io",
                 "not allowed to read table spec.policies",
                 "not allowed to read table status.subscription_reports",
             ],
