@@ -616,7 +616,7 @@ type HistoryDetails struct {
 	// Count The number of refused requests, of clusters or of fields.
 	Count *int64 `json:"count,omitempty"`
 
-	// Hidden Fields that changed and are not shown: sealed ones, and the status.
+	// Hidden Sealed fields that changed, which are not shown.
 	Hidden *[]string `json:"hidden,omitempty"`
 	Note   *string   `json:"note,omitempty"`
 
@@ -650,7 +650,7 @@ type HistoryRecord struct {
 	// Count The number of refused requests, of clusters or of fields.
 	Count *int64 `json:"count,omitempty"`
 
-	// Hidden Fields that changed and are not shown: sealed ones, and the status.
+	// Hidden Sealed fields that changed, which are not shown.
 	Hidden *[]string `json:"hidden,omitempty"`
 
 	// ID The document's id.
@@ -677,7 +677,7 @@ type HistoryRecord struct {
 	// TooLarge Whether the changes are not stored, since they have more than 8 KiB.
 	TooLarge *bool `json:"tooLarge,omitempty"`
 
-	// Verb What was asked for: create, apply, replace, patch, delete, replace-status, patch-status, resync, approve, rotate-key, renumber, migrate;
+	// Verb What was asked for: create, apply, replace, patch, delete, resync, approve, rotate-key, renumber, migrate;
 	// refused for requests that were answered with 401, 403 or 429.
 	Verb string `json:"verb"`
 

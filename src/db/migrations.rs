@@ -29,6 +29,16 @@ pub struct Migration {
 pub struct Migrations {
     table: &'static str,
     list: &'static [Migration],
+    record: Option<Record>,
+}
+
+/// How applied migrations are recorded.
+#[derive(Clone, Copy, Debug)]
+struct Record {
+    /// The first one that is: it makes the table.
+    first: i32,
+    /// A statement; its parameter says which migration it was.
+    sql: &'static str,
 }
 
 /// The version of a schema.
@@ -104,7 +114,13 @@ impl Status {
 impl Migrations {
     /// `table` holds the number; the first migration of `list` creates it.
     pub const fn new(table: &'static str, list: &'static [Migration]) -> Self {
-        Self { table, list }
+        Self { table, list, record: None }
+    }
+
+    /// The same, where the transaction of each migration from this one on also runs a statement, whose parameter is its number and name.
+    #[must_use]
+    pub const fn recorded(self, first: i32, sql: &'static str) -> Self {
+        Self { record: Some(Record { first, sql }), ..self }
     }
 
     /// Reads the schema's version. A newer schema is not an error here: see [`Status::check`].
@@ -126,7 +142,8 @@ impl Migrations {
         let (table, before) = self.read(&mut connection).await?;
         before.check()?;
         for (number, migration) in (1..).zip(self.list).filter(|(number, _)| *number > before.applied) {
-            apply(&mut connection, &table, number, migration, limit).await?;
+            let record = self.record.filter(|record| number >= record.first).map(|record| record.sql);
+            apply(&mut connection, &table, (number, migration), record, limit).await?;
             tracing::info!(table, number, name = migration.name, "migration applied");
         }
         // Closing the connection releases the lock.
@@ -181,8 +198,8 @@ async fn lock(connection: &mut Connection, table: &str, limit: Duration) -> Resu
 async fn apply(
     connection: &mut Connection,
     table: &str,
-    number: i32,
-    migration: &Migration,
+    (number, migration): (i32, &Migration),
+    record: Option<&str>,
     limit: Duration,
 ) -> Result<(), Error> {
     const QUERY: &str = "migrate";
@@ -195,6 +212,10 @@ async fn apply(
     let rows = transaction.execute(QUERY, &text, &[(&number, Type::INT4)]).await.map_err(failed)?;
     if rows != 1 {
         return Err(Error::Table { table: table.to_owned(), rows });
+    }
+    if let Some(record) = record {
+        let note = format!("migration {number}: {}", migration.name);
+        transaction.execute(QUERY, record, &[(&note, Type::TEXT)]).await.map_err(failed)?;
     }
     transaction.commit().await.map_err(failed)
 }

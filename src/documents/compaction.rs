@@ -45,9 +45,9 @@ pub struct Compaction {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keeps {
     /// Rows of the log that are younger.
-    pub history: Duration,
+    pub log: Duration,
     /// Records of who did what that are younger.
-    pub audit: Duration,
+    pub history: Duration,
 }
 
 impl Compaction {
@@ -98,12 +98,12 @@ pub async fn compact(database: &Database, grant: &Grant, keeps: Keeps) -> Result
     const QUERY: &str = "compact";
     const TEXT: &str = "select scanned, removed, expired from towline_compact($1, $2, make_interval(secs => $3)), \
          towline_expire($1, $2, make_interval(secs => $4)) expired";
-    let (holder, history, audit) = (grant.holder.as_str(), keeps.history.as_secs_f64(), keeps.audit.as_secs_f64());
+    let (holder, log, history) = (grant.holder.as_str(), keeps.log.as_secs_f64(), keeps.history.as_secs_f64());
     let params = [
         (&holder as _, Type::TEXT),
         (&grant.token as _, Type::INT8),
+        (&log as _, Type::FLOAT8),
         (&history as _, Type::FLOAT8),
-        (&audit as _, Type::FLOAT8),
     ];
     let rows = database.all(QUERY, TEXT, &params).await?;
     let Some(row) = rows.first() else { return Ok(Compacted::default()) };

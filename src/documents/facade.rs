@@ -206,11 +206,12 @@ fn decided(
     let mut decision = decide(present, request, context)?;
     let mut item = decision.item.take().filter(|_| !request.dry_run);
     // The first change is that of the document, whatever else goes along with it.
-    if let Some(change) = item.as_mut().and_then(|item| item.changes.first_mut()) {
+    let change = item.as_mut().and_then(|item| item.changes.first_mut());
+    if let (Some(change), Some(verb)) = (change, request.action.verb()) {
         let seals = change.row.as_ref().is_some_and(|row| row.sealed.is_some());
         let before = present.map(|present| &present.document);
         let after = Some(&decision.document).filter(|_| decision.effect != Effect::Deleted);
-        let words = [request.action.verb(), decision.effect.word()];
+        let words = [verb, decision.effect.word()];
         let sealed = request.key.kind.sealed().filter(|_| seals);
         change.record = Some(Record::of(author, words, [before, after], sealed));
     }

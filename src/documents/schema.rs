@@ -28,7 +28,12 @@ pub const SCHEMA: Migrations = Migrations::new(
         },
         Migration { name: "find work by namespace", sql: include_str!("schema/namespaces.sql") },
     ],
-);
+)
+.recorded(2, RECORD);
+
+/// Records a migration in the table that the second one makes.
+const RECORD: &str = "insert into towline_history (at, actor, address, via, verb, details) values (clock_timestamp(), session_user, \
+     coalesce(host(inet_client_addr()), ''), 'database', 'migrate', jsonb_build_object('note', $1::text)::text)";
 
 /// The schema as it is after [`migrate`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -22,14 +22,14 @@ use crate::job;
 pub const HUB: &str = "hub";
 /// Default of `listen`.
 const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7070);
-/// Shortest `history`: clients need time to notice that a watch has ended, and to resume it.
-const SHORTEST_HISTORY: Duration = Duration::from_mins(5);
-/// Default of `history`.
-const HISTORY: Duration = Duration::from_hours(1);
-/// Shortest `audit`.
-const SHORTEST_AUDIT: Duration = Duration::from_hours(1);
-/// Default of `audit`.
-const AUDIT: Duration = Duration::from_hours(90 * 24);
+/// Shortest `log_retention`: clients need time to notice that a watch has ended, and to resume it.
+const SHORTEST_LOG_RETENTION: Duration = Duration::from_mins(5);
+/// Default of `log_retention`.
+const LOG_RETENTION: Duration = Duration::from_hours(1);
+/// Shortest `audit_retention`.
+const SHORTEST_AUDIT_RETENTION: Duration = Duration::from_hours(1);
+/// Default of `audit_retention`.
+const AUDIT_RETENTION: Duration = Duration::from_hours(90 * 24);
 /// Default of `max_watchers`.
 const MAX_WATCHERS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(999);
 
@@ -62,10 +62,10 @@ pub struct HubConfig {
     /// The message broker: `amqp_url`, or the file `amqp_url_file`. Required by the bus `amqp`, and not used otherwise.
     pub amqp: Option<AmqpSource>,
     /// How far back a watch can resume; `1h` by default. The log of the database grows with it.
-    pub history: Duration,
-    /// How long the database keeps who changed what (`towline history`); `90d` by default. Each change of a document by a client has a record,
-    /// with up to 8 KiB.
-    pub audit: Duration,
+    pub log_retention: Duration,
+    /// How long the database keeps who changed what (`towline history`); `90d` by default. Each change of a document by a client but those of
+    /// its status has a record, with up to 8 KiB.
+    pub audit_retention: Duration,
     /// Limit of the watches of this process; 1,000 by default. One token may hold at most half of them.
     pub max_watchers: NonZeroUsize,
 }
@@ -85,8 +85,8 @@ impl HubConfig {
             accept_unsealed: false,
             bus: Bus::Postgres,
             amqp: None,
-            history: HISTORY,
-            audit: AUDIT,
+            log_retention: LOG_RETENTION,
+            audit_retention: AUDIT_RETENTION,
             max_watchers: MAX_WATCHERS,
         }
     }
@@ -109,8 +109,8 @@ impl HubConfig {
         fields.set("accept_unsealed", &mut section.accept_unsealed);
         fields.set("bus", &mut section.bus);
         section.amqp = read_amqp(&mut fields, section.bus);
-        fields.set_as::<History, _>("history", &mut section.history);
-        fields.set_as::<Audit, _>("audit", &mut section.audit);
+        fields.set_as::<LogRetention, _>("log_retention", &mut section.log_retention);
+        fields.set_as::<AuditRetention, _>("audit_retention", &mut section.audit_retention);
         fields.set("max_watchers", &mut section.max_watchers);
         if fields.faults() == before {
             section.check(&mut fields);
@@ -185,37 +185,37 @@ impl Setting for Listen {
     }
 }
 
-struct History(Duration);
+struct LogRetention(Duration);
 
-impl Setting for History {
+impl Setting for LogRetention {
     const ALLOWED: &'static str = "a duration from 5m to a year such as \"1h\"";
 
     fn from_text(text: &str) -> Result<Self, Unfit> {
-        let history = Duration::from_text(text)?;
-        if history >= SHORTEST_HISTORY { Ok(Self(history)) } else { Err(Unfit::default()) }
+        let retention = Duration::from_text(text)?;
+        if retention >= SHORTEST_LOG_RETENTION { Ok(Self(retention)) } else { Err(Unfit::default()) }
     }
 }
 
-impl From<History> for Duration {
-    fn from(history: History) -> Self {
-        history.0
+impl From<LogRetention> for Duration {
+    fn from(retention: LogRetention) -> Self {
+        retention.0
     }
 }
 
-struct Audit(Duration);
+struct AuditRetention(Duration);
 
-impl Setting for Audit {
+impl Setting for AuditRetention {
     const ALLOWED: &'static str = "a duration from 1h to a year such as \"90d\"";
 
     fn from_text(text: &str) -> Result<Self, Unfit> {
-        let audit = Duration::from_text(text)?;
-        if audit >= SHORTEST_AUDIT { Ok(Self(audit)) } else { Err(Unfit::default()) }
+        let retention = Duration::from_text(text)?;
+        if retention >= SHORTEST_AUDIT_RETENTION { Ok(Self(retention)) } else { Err(Unfit::default()) }
     }
 }
 
-impl From<Audit> for Duration {
-    fn from(audit: Audit) -> Self {
-        audit.0
+impl From<AuditRetention> for Duration {
+    fn from(retention: AuditRetention) -> Self {
+        retention.0
     }
 }
 
@@ -296,7 +296,7 @@ mod tests {
         let section = section.expect("a section");
         assert_eq!(section.listen.expect("an address").to_string(), "127.0.0.1:7070");
         assert!(section.is_local() && section.migrate && section.tokens_file.is_none() && section.keys_file.is_none());
-        assert_eq!((section.history, section.max_watchers.get()), (Duration::from_hours(1), 1000));
+        assert_eq!((section.log_retention, section.max_watchers.get()), (Duration::from_hours(1), 1000));
         let (section, faults) = read(&[("listen", "")]);
         assert_eq!((section.expect("a section").listen, faults.len()), (None, 0));
     }
@@ -349,7 +349,7 @@ mod tests {
             ("listen", "localhost:7070"),
             ("tls_cert", "/c"),
             ("bus", "kafka"),
-            ("history", "4m"),
+            ("log_retention", "4m"),
             ("max_watchers", "many"),
             ("token_file", "/t"),
         ]);
@@ -359,7 +359,7 @@ mod tests {
              did you mean `127.0.0.1:7070`?",
             "hub.tls_key: missing",
             "hub.bus: found \"kafka\"; allowed: postgres, amqp",
-            "hub.history: found \"4m\"; allowed: a duration from 5m",
+            "hub.log_retention: found \"4m\"; allowed: a duration from 5m",
             "hub.max_watchers: found \"many\"",
             "hub.token_file: unknown key; did you mean `tokens_file`?",
         ] {

@@ -105,16 +105,15 @@ pub enum Effect {
 }
 
 impl Action {
-    /// What it is called in the record of who did what.
-    pub fn verb(&self) -> &'static str {
+    /// What it is called in the record of who did what. A change of the status has none: reporters write it all the time.
+    pub fn verb(&self) -> Option<&'static str> {
         match self {
-            Self::Create(_) => "create",
-            Self::Apply(_) => "apply",
-            Self::Replace(Part::Document, _) => "replace",
-            Self::Replace(Part::Status, _) => "replace-status",
-            Self::Merge(Part::Document, _) | Self::Patch(Part::Document, _) => "patch",
-            Self::Merge(Part::Status, _) | Self::Patch(Part::Status, _) => "patch-status",
-            Self::Delete(_) => "delete",
+            Self::Create(_) => Some("create"),
+            Self::Apply(_) => Some("apply"),
+            Self::Replace(Part::Document, _) => Some("replace"),
+            Self::Merge(Part::Document, _) | Self::Patch(Part::Document, _) => Some("patch"),
+            Self::Replace(Part::Status, _) | Self::Merge(Part::Status, _) | Self::Patch(Part::Status, _) => None,
+            Self::Delete(_) => Some("delete"),
         }
     }
 }

@@ -9,11 +9,13 @@ use serde_json::Value;
 
 use crate::documents::body::same;
 use crate::documents::document::Document;
+use crate::documents::kind::Kind;
+use crate::documents::validate::without_secret_values;
 
 /// A longer difference is not stored: the record says that there was one.
 const LARGEST: usize = 8 << 10;
 
-/// What a record tells beside who, when and which document. It never has a value of a sealed field.
+/// What a record tells beside who, when and which document. It never has a value of a sealed field, and none of a core Secret.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Details<'d> {
@@ -23,7 +25,7 @@ pub struct Details<'d> {
     /// What changed in labels, annotations, finalizers and own fields.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     changes: Vec<FieldChange<'d>>,
-    /// Fields that changed and are not shown: those that are sealed, and the status.
+    /// Sealed fields that changed, which are not shown.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hidden: Vec<&'static str>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -49,12 +51,9 @@ impl<'d> Details<'d> {
         for field in old.keys().chain(new.keys().filter(|field| !old.contains_key(*field))) {
             walk.below(field, |walk| walk.pair(old.get(field).cloned(), new.get(field).cloned()));
         }
-        let status = |document: Option<&'d Document>| document.map(|document| &document.status);
-        let is_status = before.is_some() && after.is_some() && status(before) != status(after);
-        let hidden = if is_status { vec!["status"] } else { Vec::new() };
         let too_large = walk.bytes > LARGEST;
         let changes = if too_large { Vec::new() } else { walk.changes };
-        Self { result: None, changes, hidden, too_large }
+        Self { result: None, changes, hidden: Vec::new(), too_large }
     }
 
     /// As it is stored.
@@ -92,7 +91,10 @@ fn fields(document: &Document) -> BTreeMap<&str, Cow<'_, Value>> {
     let texts = |texts: &BTreeMap<String, String>| {
         Value::Object(texts.iter().map(|(key, value)| (key.clone(), Value::from(value.as_str()))).collect())
     };
-    let own = document.data.iter().map(|(field, value)| (field.as_str(), Cow::Borrowed(value)));
+    let is_syncset = matches!(document.kind, Kind::SyncSet | Kind::SelectorSyncSet);
+    let own = document.data.iter().map(|(field, value)| {
+        (field.as_str(), if is_syncset { without_secret_values(value) } else { Cow::Borrowed(value) })
+    });
     let mut fields: BTreeMap<_, _> = own.collect();
     if let Some(sealed) = document.kind.sealed() {
         fields.remove(sealed.generation_field());
@@ -215,7 +217,7 @@ mod tests {
     fn a_difference_has_each_field_that_changed_and_no_status() {
         let before = cluster(&json!({"a/b": "1", "c": "2"}), &json!({"paused": false, "kubeconfigGeneration": 1}));
         let after = cluster(&json!({"a/b": "3", "d": "4"}), &json!({"paused": true, "kubeconfigGeneration": 2}));
-        let expected = json!({"hidden": ["status"], "changes": [
+        let expected = json!({"changes": [
             {"path": "/labels/a~1b", "before": "1", "after": "3"}, {"path": "/labels/c", "before": "2"},
             {"path": "/labels/d", "after": "4"}, {"path": "/paused", "before": false, "after": true}]});
         assert_eq!(told(Some(&before), Some(&after)), expected);
@@ -229,6 +231,28 @@ mod tests {
     }
 
     #[test]
+    fn values_of_secrets_that_an_old_syncset_has_are_not_told_when_they_go() {
+        let syncset = |spec: &Value| Document { kind: Kind::SyncSet, ..cluster(&json!({}), &json!({"spec": spec})) };
+        let secret = |value: &str| {
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": value,
+                "annotations": {"kubectl.kubernetes.io/last-applied-configuration": value}},
+                "data": {"a": value}, "stringData": {"b": value}})
+        };
+        let patch = json!({"apiVersion": "v1", "kind": "Secret", "name": "s", "patch": "canary-4"});
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "1"}});
+        let list = json!({"kind": "List", "items": [secret("canary-3")]});
+        let old = syncset(&json!({"resources": [secret("canary-1"), map, list], "patches": [patch]}));
+        let new = syncset(&json!({"resources": [map]}));
+        for after in [Some(&new), None] {
+            let told = told(Some(&old), after).to_string().replace("\"name\":\"canary", "");
+            assert!(!told.contains("canary") && told.contains("(not shown)"), "{told}");
+        }
+        // Another group's kind of this name is no Secret.
+        let other = syncset(&json!({"resources": [{"apiVersion": "x.io/v1", "kind": "Secret", "data": {"a": "1"}}]}));
+        assert!(told(Some(&other), None).to_string().contains(r#"{"a":"1"}"#));
+    }
+
+    #[test]
     fn an_element_that_comes_into_a_list_is_one_change() {
         let list = |elements: &[u64]| cluster(&json!({}), &json!({"list": elements}));
         let changes = |old: &[u64], new: &[u64]| told(Some(&list(old)), Some(&list(new)))["changes"].clone();
@@ -239,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_of_more_than_64_kib_is_not_stored() {
+    fn a_difference_of_more_than_8_kib_is_not_stored() {
         let small = cluster(&json!({}), &json!({"text": "x"}));
         let (large, many) = ("x".repeat(LARGEST), vec![json!({}); LARGEST]);
         for data in [json!({"text": large}), json!({"text": many})] {

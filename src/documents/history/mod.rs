@@ -1,7 +1,7 @@
 //! Who did what, and when: the records in `towline_history`.
 //!
 //! A change of a document by a client carries its [`Record`], which the statement of the change writes: there is no change without
-//! its record, and no record without its change. What a pass writes about a cluster has none. [`difference`] compares what there was with
+//! its record, and no record without its change. A status has none, whether a client or a pass writes it. [`difference`] compares what there was with
 //! what there is; it is pure. [`page`] reads records, the newest first.
 
 mod difference;

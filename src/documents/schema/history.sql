@@ -1,5 +1,5 @@
--- Who did what, and when. Each change of a document by a client has its row, which the transaction of the change writes; a status that a
--- pass writes has none. `kind` is '' in what concerns no document, `version` is null in what changes none, and `details` is JSON without
+-- Who did what, and when. Each change of a document by a client has its row, which the transaction of the change writes; a status has
+-- none. `kind` is '' in what concerns no document, `version` is null in what changes none, and `details` is JSON without
 -- any sealed value. Times are those of the database.
 create table towline_history (
   at timestamptz not null, number bigint generated always as identity, actor text not null, address text not null, via text not null,
@@ -17,15 +17,12 @@ exception when feature_not_supported or syntax_error then null;
 end $$;
 
 -- One step of deletion under the claim of compaction; the caller repeats it while 5,000 were deleted.
-create function towline_expire(me text, my_token bigint, audit interval) returns bigint language sql as $$
+create function towline_expire(me text, my_token bigint, retention interval) returns bigint language sql as $$
 with claim as materialized (
   select from towline_claim where name = 'compaction' and holder = me and token = my_token and until > clock_timestamp()),
  gone as (
   delete from towline_history where ctid = any (array (
-    select ctid from towline_history where exists (select from claim) and at < now() - audit order by at, number limit 5000))
+    select ctid from towline_history where exists (select from claim) and at < now() - retention order by at, number limit 5000))
   returning 1)
 select count(*) from gone
 $$;
-
-insert into towline_history (at, actor, address, via, verb, details) values (clock_timestamp(), session_user,
-  coalesce(host(inet_client_addr()), ''), 'database', 'migrate', '{"note": "the schema is at migration 2"}');

@@ -3,6 +3,3 @@
 alter table towline_work add column namespace text collate "C" not null default '';
 update towline_work w set namespace = c.namespace from clusters c where c.kind = 'clusters' and c.id = w.cluster;
 create index towline_work_of_namespaces on towline_work (namespace, urgent, ready_at);
-
-insert into towline_history (at, actor, address, via, verb, details) values (clock_timestamp(), session_user,
-  coalesce(host(inet_client_addr()), ''), 'database', 'migrate', '{"note": "the schema is at migration 3"}');

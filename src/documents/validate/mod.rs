@@ -23,7 +23,9 @@ use uuid::Uuid;
 
 pub(super) use faults::{Faults, found, shown};
 pub(super) use metadata::check_totals;
-pub use objects::{PATH_SEGMENT, group_of, is_directive, is_forbidden_kind, is_kind, is_path_segment};
+pub use objects::{
+    PATH_SEGMENT, group_of, is_directive, is_forbidden_kind, is_kind, is_path_segment, without_secret_values,
+};
 pub use pointers::{FIELD_POINTERS, FieldPointer, IGNORE_FIELDS, field_pointers};
 pub(super) use secret::{data as secret_data, entry as secret_entry};
 pub use selector::requirements_of;

@@ -1,5 +1,6 @@
 //! The objects that syncsets send to clusters: their identity, and what must not be in them.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use serde_json::{Map, Value};
@@ -25,6 +26,8 @@ const LONGEST_KIND: usize = 63;
 
 /// The fields of a core Secret with its values.
 const VALUES: [&str; 2] = ["data", "stringData"];
+/// Stands for them where a syncset is shown.
+const NOT_SHOWN: &str = "(not shown)";
 /// What a syncset has instead of them.
 pub(super) const NO_VALUES: &str =
     "secretMappings, which copy a Secret of this hub: its values are stored encrypted, and a syncset is not";
@@ -158,6 +161,49 @@ fn has_copy(metadata: &Value) -> bool {
         .get("annotations")
         .and_then(|annotations| annotations.get(LAST_APPLIED))
         .is_some_and(|copy| !copy.is_null())
+}
+
+/// Whether an object is a core Secret, or a patch of one.
+fn is_secret(fields: &Map<String, Value>) -> bool {
+    let text = |field: &str| fields.get(field).and_then(Value::as_str).unwrap_or_default();
+    text("kind") == SECRET.1 && !text("apiVersion").contains('/')
+}
+
+/// A part of a syncset as it may be shown: what core Secrets in it have as values is replaced. New syncsets have none.
+pub fn without_secret_values(part: &Value) -> Cow<'_, Value> {
+    if !has_secret(part) {
+        return Cow::Borrowed(part);
+    }
+    let mut part = part.clone();
+    hide_values(&mut part);
+    Cow::Owned(part)
+}
+
+fn has_secret(part: &Value) -> bool {
+    match part {
+        Value::Object(fields) => is_secret(fields) || fields.values().any(has_secret),
+        Value::Array(elements) => elements.iter().any(has_secret),
+        _ => false,
+    }
+}
+
+fn hide_values(part: &mut Value) {
+    match part {
+        Value::Object(fields) => {
+            if is_secret(fields) {
+                for field in VALUES.into_iter().chain(["patch"]) {
+                    fields.get_mut(field).map(|value| std::mem::replace(value, NOT_SHOWN.into()));
+                }
+                let metadata = fields.get_mut("metadata");
+                let annotations = metadata.and_then(|metadata| metadata.get_mut("annotations"));
+                let copy = annotations.and_then(|annotations| annotations.get_mut(LAST_APPLIED));
+                copy.map(|copy| std::mem::replace(copy, NOT_SHOWN.into()));
+            }
+            fields.values_mut().for_each(hide_values);
+        }
+        Value::Array(elements) => elements.iter_mut().for_each(hide_values),
+        _ => {}
+    }
 }
 
 /// Whether a patch of a Secret has values of it, or brings them to their place.

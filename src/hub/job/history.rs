@@ -144,7 +144,7 @@ fn lines(record: &Value, is_wide: bool) -> Vec<String> {
     let hidden = record.get("hidden").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
     lines.extend(hidden.map(|field| format!("    {}: changed, not shown", one_line(field))));
     if record.get("tooLarge") == Some(&Value::Bool(true)) {
-        lines.push("    the difference has more than 64 KiB and is not stored".to_owned());
+        lines.push("    the difference has more than 8 KiB and is not stored".to_owned());
     }
     lines
 }
@@ -168,13 +168,13 @@ mod tests {
         let record = json!({"at": "2026-11-28T17:11:04.123456Z", "actor": "ada", "address": "10.0.0.7", "via": "api", "verb": "patch",
             "kind": "SyncSet", "namespace": "team-a", "name": "base", "resourceVersion": "41", "result": "changed",
             "changes": [{"path": "/labels/env", "after": "prod"}, {"path": "/spec/a", "before": 1, "after": {"b": null}},
-                {"path": "/annotations/x\u{1b}", "before": "y".repeat(200)}], "hidden": ["status"]});
+                {"path": "/annotations/x\u{1b}", "before": "y".repeat(200)}], "hidden": ["kubeconfig"]});
         let expected = [
             "2026-11-28T17:11:04.123456Z ada from 10.0.0.7 patch SyncSet/team-a/base (version 41): changed".to_owned(),
             "  + /labels/env: \"prod\"".to_owned(),
             "    /spec/a: 1 → {\"b\":null}".to_owned(),
             format!("  - /annotations/x : \"{}…", "y".repeat(119)),
-            "    status: changed, not shown".to_owned(),
+            "    kubeconfig: changed, not shown".to_owned(),
         ];
         assert_eq!(lines(&record, false), expected);
         assert!(lines(&record, true)[3].ends_with("yyy\""));

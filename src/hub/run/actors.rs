@@ -115,7 +115,7 @@ fn children(hub: &Arc<Hub>) -> Vec<ChildSpec> {
         let hub = Arc::clone(hub);
         ChildSpec::new(name, move |scope| run(Arc::clone(&hub), scope))
     };
-    let keeps = Keeps { history: hub.config.history, audit: hub.config.audit };
+    let keeps = Keeps { log: hub.config.log_retention, history: hub.config.audit_retention };
     let compaction = Compaction::new(hub.database.clone(), hub.leadership.clone(), keeps);
     let tail = hub.tail.clone();
     let tail = ChildSpec::new("tail", move |scope| tail.clone().run(scope));
@@ -281,7 +281,9 @@ async fn serve(hub: Arc<Hub>, scope: Scope) -> Result<(), BoxError> {
             server.await;
         }
     }
-    refusals.refusals.flush(&hub.database).await;
+    if let Err(error) = refusals.refusals.flush(&hub.database).await {
+        tracing::warn!(error = %full_text(&error), "failed to record the last refused requests");
+    }
     hub.listening.send_replace(None);
     Ok(())
 }

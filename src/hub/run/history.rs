@@ -60,7 +60,7 @@ struct HistoryRecord {
     address: Option<String>,
     /// The way in: api, admin (a daemon's admin server) or database (a command, or the hub itself).
     via: String,
-    /// What was asked for: create, apply, replace, patch, delete, replace-status, patch-status, resync, approve, rotate-key, renumber, migrate;
+    /// What was asked for: create, apply, replace, patch, delete, resync, approve, rotate-key, renumber, migrate;
     /// refused for requests that were answered with 401, 403 or 429.
     verb: String,
     /// The document's kind. Absent in what concerns no document.
@@ -97,7 +97,7 @@ struct HistoryDetails {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Vec<HistoryChange>)]
     changes: Vec<Value>,
-    /// Fields that changed and are not shown: sealed ones, and the status.
+    /// Sealed fields that changed, which are not shown.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     hidden: Vec<String>,
     /// Whether the changes are not stored, since they have more than 8 KiB.

@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
 use crate::cluster::full_text;
-use crate::db::{Database, Json, Type};
+use crate::db::{self, Database, Json, Type};
 use crate::documents::Author;
 
 /// Between two writes.
@@ -60,6 +60,7 @@ struct Share {
     refilled: Option<Instant>,
 }
 
+#[derive(Clone, Debug)]
 struct Requests {
     /// The first one.
     target: String,
@@ -84,36 +85,54 @@ impl Refusals {
 
     /// Writes what is noted, from time to time. It sends nothing while there is nothing.
     pub async fn write(&self, database: &Database) -> std::convert::Infallible {
+        let mut is_failing = false;
         loop {
             self.noted.notified().await;
-            while !self.flush(database).await {
+            loop {
+                let written = self.flush(database).await;
+                if let (Err(error), false) = (&written, is_failing) {
+                    tracing::warn!(error = %full_text(error), "failed to record refused requests, retrying");
+                }
+                is_failing = written.is_err();
+                if let Ok(true) = written {
+                    break;
+                }
                 sleep(EVERY).await;
             }
             sleep(EVERY).await;
         }
     }
 
-    /// Writes what may be written now. Returns whether nothing is left.
-    pub async fn flush(&self, database: &Database) -> bool {
+    /// Writes what may be written now. Returns whether nothing is left. What could not be written, or was not certainly, is written again
+    /// with the next.
+    pub async fn flush(&self, database: &Database) -> Result<bool, db::Error> {
         const QUERY: &str = "record_refusals";
         const TEXT: &str = "insert into towline_history (at, actor, address, via, verb, details) \
              select clock_timestamp(), r.actor, r.address, 'api', 'refused', r.details \
              from jsonb_to_recordset($1) as r(actor text, address text, details text)";
-        let (rows, is_empty) = {
+        let (known, unknown) = {
             let (mut shares, now) = (self.shares.lock(), Instant::now());
-            let Shares { known, unknown } = &mut *shares;
-            let mut rows = known.take(now);
-            rows.extend(unknown.take(now));
-            (rows, known.is_empty() && unknown.is_empty())
+            (shares.known.due(now), shares.unknown.due(now))
         };
+        let rows: Vec<Value> = known.iter().chain(&unknown).map(row).collect();
         if !rows.is_empty() {
-            let count = rows.len();
-            if let Err(error) = database.execute(QUERY, TEXT, &[(&Json(Value::from(rows)), Type::JSONB)]).await {
-                tracing::warn!(error = %full_text(&error), records = count, "failed to record refused requests");
-            }
+            database.execute(QUERY, TEXT, &[(&Json(Value::from(rows)), Type::JSONB)]).await?;
         }
-        is_empty
+        let mut shares = self.shares.lock();
+        shares.known.written(&known);
+        shares.unknown.written(&unknown);
+        Ok(shares.known.is_empty() && shares.unknown.is_empty())
     }
+}
+
+/// A record, as the statement takes it.
+fn row((Refused { actor, address, status }, Requests { target, count }): &(Refused, Requests)) -> Value {
+    let details = if *status == Refused::default().status {
+        json!({"note": "of other callers", "count": count})
+    } else {
+        json!({"request": target, "status": status, "count": count})
+    };
+    json!({"actor": actor, "address": address, "details": details.to_string()})
 }
 
 impl Share {
@@ -133,26 +152,28 @@ impl Share {
         self.waiting.is_empty()
     }
 
-    /// The records that may be written at this time.
-    fn take(&mut self, now: Instant) -> Vec<Value> {
+    /// What may be written at this time. It waits until it is [`written`](Self::written).
+    fn due(&mut self, now: Instant) -> Vec<(Refused, Requests)> {
         let refilled = *self.refilled.get_or_insert(now);
         let more = now.saturating_duration_since(refilled).as_secs() / REFILL.as_secs();
         let more = u32::try_from(more).unwrap_or(u32::MAX);
         self.used = self.used.saturating_sub(more);
         self.refilled = Some(if self.used == 0 { now } else { refilled + REFILL * more });
-        let mut rows = Vec::new();
-        while self.used < BURST {
-            let Some((refused, Requests { target, count })) = self.waiting.pop_front() else { break };
-            let details = if refused == Refused::default() {
-                json!({"note": "of other callers", "count": count})
-            } else {
-                json!({"request": target, "status": refused.status, "count": count})
-            };
-            let Refused { actor, address, .. } = refused;
-            rows.push(json!({"actor": actor, "address": address, "details": details.to_string()}));
+        let most = usize::try_from(BURST.saturating_sub(self.used)).unwrap_or_default();
+        self.waiting.iter().take(most).cloned().collect()
+    }
+
+    /// These were written. Requests that were refused meanwhile wait behind those of others.
+    fn written(&mut self, written: &[(Refused, Requests)]) {
+        for (refused, Requests { count, .. }) in written {
             self.used += 1;
+            let place = self.waiting.iter().position(|(waiting, _)| waiting == refused);
+            let Some((_, requests)) = place.and_then(|place| self.waiting.remove(place)) else { continue };
+            let left = requests.count.saturating_sub(*count);
+            if left > 0 {
+                self.waiting.push_back((refused.clone(), Requests { count: left, ..requests }));
+            }
         }
-        rows
     }
 }
 
@@ -168,16 +189,23 @@ mod tests {
         serde_json::from_str(row["details"].as_str().expect("a text")).expect("JSON")
     }
 
+    /// The records that are written at this time.
+    fn taken(share: &mut Share, now: Instant) -> Vec<Value> {
+        let due = share.due(now);
+        share.written(&due);
+        due.iter().map(row).collect()
+    }
+
     #[tokio::test(start_paused = true)]
     async fn refusals_of_one_caller_are_one_record() {
         let mut share = Share::default();
         for target in ["GET /v1/clusters", "POST /v1/clusters", "GET /v1/secrets"] {
             share.note(refused(1), target);
         }
-        let rows = share.take(Instant::now());
+        let rows = taken(&mut share, Instant::now());
         assert_eq!(rows.len(), 1);
         assert_eq!(details(&rows[0]), json!({"request": "GET /v1/clusters", "status": 401, "count": 3}));
-        assert!(share.is_empty() && share.take(Instant::now()).is_empty());
+        assert!(share.is_empty() && share.due(Instant::now()).is_empty());
     }
 
     #[tokio::test(start_paused = true)]
@@ -189,7 +217,7 @@ mod tests {
             for caller in 0..100 {
                 share.note(refused(write * 100 + caller), &"x".repeat(1000));
             }
-            let rows = share.take(begun + EVERY * write);
+            let rows = taken(&mut share, begun + EVERY * write);
             written += rows.len();
             counted += rows.iter().map(|row| details(row)["count"].as_u64().expect("a number")).sum::<u64>();
         }
@@ -208,9 +236,28 @@ mod tests {
             if write == 50 {
                 share.note(refused(2), "GET /v1/secrets");
             }
-            seen.extend(share.take(begun + EVERY * write).into_iter().map(|row| row["address"].clone()));
+            seen.extend(taken(&mut share, begun + EVERY * write).into_iter().map(|row| row["address"].clone()));
         }
         assert!(seen.iter().filter(|address| **address == "10.0.0.1").count() > 32, "{seen:?}");
         assert_eq!(seen.iter().filter(|address| **address == "10.0.0.2").count(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_could_not_be_written_is_counted_by_the_next_write() {
+        let (mut share, now) = (Share::default(), Instant::now());
+        for _ in 0..3 {
+            share.note(refused(1), "GET /v1/clusters");
+        }
+        // The database did not answer.
+        assert_eq!(share.due(now).len(), 1);
+        share.note(refused(1), "GET /v1/clusters");
+        let due = share.due(now);
+        // Meanwhile there are more.
+        share.note(refused(1), "GET /v1/clusters");
+        share.note(refused(2), "GET /v1/clusters");
+        share.written(&due);
+        let counts = |due: Vec<(Refused, Requests)>| due.into_iter().map(|(_, requests)| requests.count).collect();
+        let told: [Vec<u64>; 2] = [counts(due), counts(share.due(now))];
+        assert_eq!((told, share.used), ([vec![4], vec![1, 1]], 1));
     }
 }

@@ -13,11 +13,11 @@ use towline::test_api::documents::{
 use crate::documents::claims::Running;
 use crate::documents::world::{Stage, cluster, item, put, run};
 
-const KEEPS: Keeps = Keeps { history: Duration::from_hours(1), audit: Duration::from_hours(24) };
+const KEEPS: Keeps = Keeps { log: Duration::from_hours(1), history: Duration::from_hours(24) };
 const BASE: &str = "select base from towline_meta";
 const CURSOR: &str = "select cursor from towline_claim where name = 'compaction'";
 const ROWS: &str = "select count(*) from towline_log";
-/// Makes the whole log older than the history.
+/// Makes the whole log older than what is kept of it.
 const AGE: &str = "update towline_log set at = at - interval '2 h'";
 
 async fn leader(stage: &Stage) -> (Running, Grant) {
@@ -74,7 +74,7 @@ fn the_log_keeps_what_is_above_the_base_and_the_last_row_of_each_living_document
         let states = fill(&stage).await;
         let (_running, grant) = leader(&stage).await;
         let database = stage.database();
-        // Everything is younger than the history.
+        // Everything is younger than what is kept.
         let none = compact(&database, &grant, KEEPS).await.expect("a step");
         assert_eq!((none, stage.number(BASE).await, stage.number(CURSOR).await), (Compacted::default(), 0, 0));
         stage.run(AGE).await;
