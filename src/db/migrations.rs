@@ -117,6 +117,12 @@ impl Migrations {
         Self { table, list, record: None }
     }
 
+    /// The first ones alone, as an earlier program had them.
+    #[must_use]
+    pub fn first(self, number: usize) -> Self {
+        Self { list: self.list.get(..number).unwrap_or(self.list), ..self }
+    }
+
     /// The same, where the transaction of each migration from this one on also runs a statement, whose parameter is its number and name.
     #[must_use]
     pub const fn recorded(self, first: i32, sql: &'static str) -> Self {

@@ -13,7 +13,7 @@ use super::body::{Body, LARGEST};
 use super::decide::{Action, Context, Decision, Effect, Fresh, Part, Request, decide, exists};
 use super::document::{Document, Key};
 use super::history::{Author, Record};
-use super::item::{Item, Outcome};
+use super::item::{Item, Outcome, Quota, Usage};
 use super::keyring::Keyring;
 use super::kind::Kind;
 use super::large::{LargeSlot, LargeSlots};
@@ -38,6 +38,8 @@ pub struct Documents {
     store: Store,
     writer: WriterHandle,
     keyring: watch::Receiver<Arc<Keyring>>,
+    /// What each namespace may have.
+    quota: Quota,
     blocking: BlockingPool,
     slots: LargeSlots,
 }
@@ -67,9 +69,9 @@ impl Done {
 
 impl Documents {
     /// Reads through `store` and writes through `writer`. Each request uses the newest keys.
-    pub fn new(store: Store, writer: WriterHandle, keyring: watch::Receiver<Arc<Keyring>>) -> Self {
+    pub fn new(store: Store, writer: WriterHandle, keyring: watch::Receiver<Arc<Keyring>>, quota: Quota) -> Self {
         let slots = LargeSlots::new("large bodies and documents", MOST_LARGE, LARGE);
-        Self { store, writer, keyring, blocking: BlockingPool::default(), slots }
+        Self { store, writer, keyring, quota, blocking: BlockingPool::default(), slots }
     }
 
     pub fn store(&self) -> &Store {
@@ -107,7 +109,7 @@ impl Documents {
         bytes: usize,
         slot: LargeSlot,
     ) -> Result<Done, Problem> {
-        let (request, keyring) = (Arc::new((request, author)), Arc::clone(&self.keyring.borrow()));
+        let (request, keyring) = (Arc::new((request, author, self.quota)), Arc::clone(&self.keyring.borrow()));
         // Copies may make a large document of a small one.
         let needs_slot = doublings(&request.0.action) > 0 && !slot.is_for_large();
         let slot = if needs_slot { self.slots.take(slot.taker()).await? } else { slot };
@@ -115,7 +117,7 @@ impl Documents {
         let decide =
             |present| decided_blocking(Arc::clone(&request), Arc::clone(&keyring), bytes, present, &self.blocking);
         let write = |item: Prepared| async { Ok(self.writer.write(item).await?) };
-        rounds(&request.0, &slot, read, decide, write).await
+        rounds((&request.0, self.quota), &slot, read, decide, write).await
     }
 
     /// The present document, with the slot that it needs.
@@ -144,7 +146,7 @@ struct Decided<I> {
 
 /// A decision about the present document; of a large one on another thread.
 async fn decided_blocking(
-    asked: Arc<(Request, Author)>,
+    asked: Arc<(Request, Author, Quota)>,
     keyring: Arc<Keyring>,
     bytes: usize,
     present: Option<StoredRow>,
@@ -155,9 +157,10 @@ async fn decided_blocking(
     let decide = move || {
         let present = present.map(StoredRow::read).transpose()?;
         let context = Context { keyring: &keyring, fresh: Fresh::draw() };
-        let (request, author) = &*asked;
+        let (request, author, quota) = &*asked;
         let (decision, item) = decided(present.as_ref(), request, author, &context)?;
-        Ok(Decided { decision, item: item.map(Prepared::from), length })
+        let item = item.map(|item| Prepared::from(item.within(*quota)));
+        Ok(Decided { decision, item, length })
     };
     if reads_patches { blocking.apart(decide).await } else { blocking.run(length, decide).await }
 }
@@ -220,7 +223,7 @@ fn decided(
 
 /// Reads, decides and writes until no other write comes first.
 async fn rounds<P, I, R, D, W>(
-    request: &Request,
+    (request, quota): (&Request, Quota),
     slot: &LargeSlot,
     read: impl Fn() -> R,
     decide: impl Fn(Option<P>) -> D,
@@ -246,12 +249,28 @@ where
             }
             Outcome::Conflict { .. } if is_creation => return Err(exists(&request.key)),
             Outcome::Conflict { .. } => {}
+            Outcome::Exceeded { used, more } => return Err(exceeded(&request.key, quota, used, more)),
             // Only items with a claim are fenced, and these have none.
             Outcome::Fenced => return Err(Problem::new(ProblemKind::Unavailable, "the write was fenced")),
         }
     }
     let title = format!("{} was changed by others {ROUNDS} times meanwhile", request.key);
     Err(Problem::new(ProblemKind::Conflict, title))
+}
+
+/// The namespace would have more than its quota.
+fn exceeded(key: &Key, quota: Quota, used: Usage, more: Usage) -> Problem {
+    let limit = |limit: u64| i64::try_from(limit).unwrap_or(i64::MAX);
+    let (what, limit, used, more) = if more.0 > 0 && used.0.saturating_add(more.0) > limit(quota.documents) {
+        ("documents", quota.documents, used.0, more.0)
+    } else {
+        ("KiB", quota.kib, used.1, more.1)
+    };
+    let namespace = &key.namespace;
+    Problem::new(
+        ProblemKind::Quota,
+        format!("exceeded quota: namespace {namespace} has {used} of {limit} {what}, and {key} needs {more} more"),
+    )
 }
 
 #[cfg(test)]

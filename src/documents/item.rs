@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
@@ -18,6 +18,9 @@ pub struct Item {
     /// The claim under which it is written; none for requests of clients.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub claim: Option<WorkClaim>,
+    /// What its namespace may have, for requests of clients. What the hub writes by itself has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quota: Option<Quota>,
     /// Its changes, of different documents: the database refuses an item that changes one twice. The first one's version is the
     /// outcome's.
     pub changes: Vec<Change>,
@@ -31,6 +34,19 @@ pub struct WorkClaim {
     /// The number of the grant.
     pub token: i64,
 }
+
+/// What a namespace may have. A change that makes more of it is refused, and none that makes less.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Quota {
+    /// Documents, without `ClusterSync`s.
+    pub documents: u64,
+    /// KiB of all documents. Each counts in whole ones.
+    pub kib: u64,
+}
+
+/// What a namespace has, or what a change adds to it: documents and KiB.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct Usage(pub i64, pub i64);
 
 #[derive(Clone, PartialEq, Serialize)]
 pub struct Change {
@@ -99,6 +115,16 @@ pub enum Outcome {
     },
     /// Nothing was written: the claim has ended or belongs to another process.
     Fenced,
+    /// Nothing was written: its namespace would have more than its quota.
+    Exceeded { used: Usage, more: Usage },
+}
+
+impl Item {
+    /// The same, unless the namespace would have more than this then.
+    #[must_use]
+    pub fn within(self, quota: Quota) -> Self {
+        Self { quota: Some(quota), ..self }
+    }
 }
 
 impl Row {
@@ -184,10 +210,12 @@ mod tests {
         put.terms = Some(vec![("env".to_owned(), "prod".to_owned())]);
         let delete = Change::delete(&Key::new(Kind::ClusterSync, "foo", "c1"), Expected::Any);
         let claim = WorkClaim { cluster: Uuid::nil(), holder: "towline-7c9f".to_owned(), token: 17 };
-        let item = Item { request: Uuid::nil(), claim: Some(claim), changes: vec![put, delete] };
+        let quota = Some(Quota { documents: 5, kib: 7 });
+        let item = Item { request: Uuid::nil(), claim: Some(claim), quota, changes: vec![put, delete] };
         let nil = "00000000-0000-0000-0000-000000000000";
         let expected = json!({
-            "request": nil, "claim": {"cluster": nil, "holder": "towline-7c9f", "token": 17}, "changes": [
+            "request": nil, "claim": {"cluster": nil, "holder": "towline-7c9f", "token": 17},
+            "quota": {"documents": 5, "kib": 7}, "changes": [
                 {"kind": "clusters", "namespace": "foo", "name": "c1", "expected": 41, "terms": [["env", "prod"]],
                  "row": {"id": nil, "labels": {"env": "prod"}, "annotations": {}, "finalizers": [], "generation": 2, "data": {},
                          "status": {}, "sealed": "\\x01ff"}},

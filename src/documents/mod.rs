@@ -65,7 +65,7 @@ pub use document::{Document, Key, Timestamp, UnreadableRow};
 pub use facade::Documents;
 pub use filter::{Fields, Filter};
 pub use history::{Author, Entry, HistoryQuery, Position, StoredRecord, Subject, page as history_page};
-pub use item::{Change, Expected, Item, Outcome, Row, WorkClaim};
+pub use item::{Change, Expected, Item, Outcome, Quota, Row, Usage, WorkClaim};
 pub use keyring::{Keyring, OpenError, SealError, SealedWith};
 pub use kind::{Kind, Sealed};
 pub use large::{LargeSlot, LargeSlots};

@@ -74,6 +74,8 @@ pub enum ProblemKind {
     Unauthenticated,
     /// The token does not allow this.
     Forbidden,
+    /// The namespace would have more documents or bytes than it may have.
+    Quota,
     /// There is no such document or route.
     NotFound,
     /// The route does not have this method.
@@ -153,6 +155,7 @@ impl ProblemKind {
             Self::Parameter => "parameter",
             Self::Unauthenticated => "unauthenticated",
             Self::Forbidden => "forbidden",
+            Self::Quota => "quota",
             Self::NotFound => "not-found",
             Self::Method => "method",
             Self::Exists => "exists",

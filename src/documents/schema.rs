@@ -18,15 +18,17 @@ pub const SCHEMA: Migrations = Migrations::new(
                 include_str!("schema/syncsets.sql"),
             ),
         },
+        Migration { name: "record who changed what", sql: include_str!("schema/history.sql") },
+        Migration { name: "find work by namespace", sql: include_str!("schema/namespaces.sql") },
         Migration {
-            name: "record who changed what",
+            name: "keep how much each namespace has",
             sql: concat!(
-                include_str!("schema/history.sql"),
+                include_str!("schema/usage.sql"),
                 include_str!("schema/procedure.sql"),
                 include_str!("schema/renumber.sql"),
             ),
         },
-        Migration { name: "find work by namespace", sql: include_str!("schema/namespaces.sql") },
+        Migration { name: "count what each namespace has", sql: include_str!("schema/count.sql") },
     ],
 )
 .recorded(2, RECORD);

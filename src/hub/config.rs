@@ -14,7 +14,7 @@ use crate::config::fields::Fields;
 use crate::config::setting::{Setting, Unfit, one_of, read_unshown};
 use crate::config::source::Node;
 use crate::db::DatabaseSource;
-use crate::documents::Keyring;
+use crate::documents::{Keyring, Quota};
 use crate::http::{CertificateFiles, Reloaded};
 use crate::job;
 
@@ -30,6 +30,10 @@ const LOG_RETENTION: Duration = Duration::from_hours(1);
 const SHORTEST_AUDIT_RETENTION: Duration = Duration::from_hours(1);
 /// Default of `audit_retention`.
 const AUDIT_RETENTION: Duration = Duration::from_hours(90 * 24);
+/// Default of `max_namespace_documents`: ten for each of 10,000 clusters.
+const MAX_NAMESPACE_DOCUMENTS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(99_999);
+/// Default of `max_namespace_mebibytes`: 20 KiB for each of these.
+const MAX_NAMESPACE_MEBIBYTES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(2047);
 /// Default of `max_watchers`.
 const MAX_WATCHERS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(999);
 
@@ -66,6 +70,11 @@ pub struct HubConfig {
     /// How long the database keeps who changed what (`towline history`); `90d` by default. Each change of a document by a client but those of
     /// its status has a record, with up to 8 KiB.
     pub audit_retention: Duration,
+    /// Limit of the documents of each namespace; 100,000 by default. Too small: owners of large fleets can't register clusters. Too large:
+    /// who may write in one namespace can fill the database.
+    pub max_namespace_documents: NonZeroUsize,
+    /// Limit of the MiB that they have, uncompressed; 2,048 by default.
+    pub max_namespace_mebibytes: NonZeroUsize,
     /// Limit of the watches of this process; 1,000 by default. One token may hold at most half of them.
     pub max_watchers: NonZeroUsize,
 }
@@ -87,6 +96,8 @@ impl HubConfig {
             amqp: None,
             log_retention: LOG_RETENTION,
             audit_retention: AUDIT_RETENTION,
+            max_namespace_documents: MAX_NAMESPACE_DOCUMENTS,
+            max_namespace_mebibytes: MAX_NAMESPACE_MEBIBYTES,
             max_watchers: MAX_WATCHERS,
         }
     }
@@ -111,12 +122,23 @@ impl HubConfig {
         section.amqp = read_amqp(&mut fields, section.bus);
         fields.set_as::<LogRetention, _>("log_retention", &mut section.log_retention);
         fields.set_as::<AuditRetention, _>("audit_retention", &mut section.audit_retention);
+        fields.set("max_namespace_documents", &mut section.max_namespace_documents);
+        fields.set("max_namespace_mebibytes", &mut section.max_namespace_mebibytes);
         fields.set("max_watchers", &mut section.max_watchers);
         if fields.faults() == before {
             section.check(&mut fields);
         }
         fields.finish();
         is_complete.then_some(section)
+    }
+
+    /// What each namespace may have.
+    pub fn quota(&self) -> Quota {
+        let number = |number: NonZeroUsize| u64::try_from(number.get()).unwrap_or(u64::MAX);
+        // The database calculates with 63 bits.
+        let most = |number: u64| number.min(i64::MAX.unsigned_abs());
+        let kib = number(self.max_namespace_mebibytes).saturating_mul(1024);
+        Quota { documents: most(number(self.max_namespace_documents)), kib: most(kib) }
     }
 
     /// The keys that seal fields, which follow their file; none without one.
@@ -297,6 +319,7 @@ mod tests {
         assert_eq!(section.listen.expect("an address").to_string(), "127.0.0.1:7070");
         assert!(section.is_local() && section.migrate && section.tokens_file.is_none() && section.keys_file.is_none());
         assert_eq!((section.log_retention, section.max_watchers.get()), (Duration::from_hours(1), 1000));
+        assert_eq!(section.quota(), Quota { documents: 100_000, kib: 2 << 20 });
         let (section, faults) = read(&[("listen", "")]);
         assert_eq!((section.expect("a section").listen, faults.len()), (None, 0));
     }

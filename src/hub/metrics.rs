@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::response::Response;
 use http::{Method, StatusCode};
-use metrics::{Gauge, counter, gauge, histogram};
+use metrics::{Counter, Gauge, counter, gauge, histogram};
 
 use crate::documents::{BusObserver, ConnectionState, Purpose};
 use crate::telemetry::{self, Metric};
@@ -16,6 +16,8 @@ const HUB_REQUESTS_TOTAL: &str = "towline_hub_requests_total";
 const HUB_REQUEST_SECONDS: &str = "towline_hub_request_seconds";
 /// Watches that this replica serves.
 const HUB_WATCHERS: &str = "towline_hub_watchers";
+/// Changes that were refused, since their namespace would exceed its quota.
+const HUB_QUOTA_REFUSALS_TOTAL: &str = "towline_hub_quota_refusals_total";
 /// Versions that the log may hold.
 const HUB_LOG_ROWS: &str = "towline_hub_log_rows";
 /// Events by `outcome`: `confirmed` by the broker, `nacked` (a queue did not take it), or `skipped` (it can't be published).
@@ -30,6 +32,10 @@ pub(super) const ALL: &[Metric] = &[
     Metric::counter(HUB_REQUESTS_TOTAL, "Requests to the REST API by route, method and status code"),
     Metric::histogram(HUB_REQUEST_SECONDS, "Time until the answer to a request began, by route and method"),
     Metric::gauge(HUB_WATCHERS, "Watches that this replica serves"),
+    Metric::counter(
+        HUB_QUOTA_REFUSALS_TOTAL,
+        "Changes of documents that were refused, since their namespace would exceed its quota",
+    ),
     Metric::gauge(HUB_LOG_ROWS, "Rows of the log, as the database estimates them"),
     Metric::counter(BUS_PUBLISHED_TOTAL, "Events by outcome: confirmed by the broker, nacked or skipped"),
     Metric::gauge(BUS_LAG_SECONDS, "Age of the oldest event that the broker has not confirmed"),
@@ -53,6 +59,7 @@ impl Route {
 #[derive(Debug)]
 pub struct HubMetrics {
     watchers: Gauge,
+    quota_refusals: Counter,
     log_rows: Gauge,
 }
 
@@ -60,7 +67,11 @@ impl HubMetrics {
     /// Registers the series that have no labels, all with the value 0.
     #[expect(clippy::new_without_default, reason = "it registers series, and a default should have no such effect")]
     pub fn new() -> Self {
-        Self { watchers: gauge!(HUB_WATCHERS), log_rows: gauge!(HUB_LOG_ROWS) }
+        Self {
+            watchers: gauge!(HUB_WATCHERS),
+            quota_refusals: counter!(HUB_QUOTA_REFUSALS_TOTAL),
+            log_rows: gauge!(HUB_LOG_ROWS),
+        }
     }
 
     /// Records a request. `route` is the path of an operation with its variables, or a fixed word.
@@ -84,6 +95,11 @@ impl HubMetrics {
     /// Sets the number of watches; before a scrape.
     pub fn set_watchers(&self, watchers: usize) {
         self.watchers.set(telemetry::count(watchers));
+    }
+
+    /// Counts a change of a document whose namespace would exceed its quota.
+    pub fn exceeded_quota(&self) {
+        self.quota_refusals.increment(1);
     }
 
     /// Sets the number of rows of the log.

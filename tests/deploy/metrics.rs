@@ -92,6 +92,7 @@ const CLOSED: &[(&str, &[Label])] = &[
     ),
     ("towline_hub_request_seconds", &[("route", &["/v1/clusters"]), ("method", &["GET", "POST", "other"])]),
     ("towline_hub_watchers", &[]),
+    ("towline_hub_quota_refusals_total", &[]),
     ("towline_hub_log_rows", &[]),
     ("towline_bus_published_total", &[("outcome", &["confirmed", "nacked", "skipped"])]),
     ("towline_bus_lag_seconds", &[]),
@@ -250,6 +251,7 @@ fn record() -> (String, Vec<Metric>) {
             hub.request("/v1/clusters", &http::Method::POST, code, Duration::from_millis(4));
         }
         hub.set_watchers(11);
+        hub.exceeded_quota();
         hub.log_rows(900);
         let bus: &dyn BusObserver = &hub;
         for (outcome, count) in [("confirmed", 5), ("nacked", 6), ("skipped", 7)] {

@@ -41,8 +41,10 @@ async fn ask(request: &Request, mut conflicts: i64, told: &Told) -> Result<Done,
         let decided = decided(present.as_ref(), request, &author(), &context);
         std::future::ready(decided.map(|(decision, item)| Decided { decision, item, length: 0 }))
     };
-    rounds(request, &LargeSlot::default(), read, decide, write).await
+    rounds((request, QUOTA), &LargeSlot::default(), read, decide, write).await
 }
+
+const QUOTA: Quota = Quota { documents: 5, kib: 100 };
 
 fn author() -> Author {
     Author::of_api("ada".to_owned(), None)
@@ -89,8 +91,13 @@ async fn a_short_syncset_whose_patches_have_aliases_keeps_the_runtime_s_thread_f
         "patch": text}]}});
     let body = Body::from_json(spec.to_string().as_bytes()).expect("a body");
     let (request, keyring, blocking) = (request(Action::Apply(body)), Keyring::default(), BlockingPool::default());
-    let mut asked =
-        Box::pin(decided_blocking(Arc::new((request, author())), Arc::new(keyring), 100, Some(row(10)), &blocking));
+    let mut asked = Box::pin(decided_blocking(
+        Arc::new((request, author(), QUOTA)),
+        Arc::new(keyring),
+        100,
+        Some(row(10)),
+        &blocking,
+    ));
     assert!(asked.as_mut().now_or_never().is_none(), "it was decided on this thread");
     assert_eq!(asked.await.map(|decided| decided.decision.effect), Ok(Effect::Changed));
 }

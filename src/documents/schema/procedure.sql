@@ -1,7 +1,8 @@
--- items: [{request, claim?: {cluster, holder, token}, changes: [{kind, namespace, name, expected, row?, terms?, record?}, …]}, …]
+-- items: [{request, claim?: {cluster, holder, token}, quota?: {documents, kib}, changes: [{kind, namespace, name, expected, row?, terms?, record?}, …]}, …]
 -- record: {actor, address, via, verb, details}, for `towline_history`; none for what no client asked for
--- result: [{outcome: written | conflict | fenced, version, at}, …], one element for each item, in order. `version` is that of the first
--- change; in a conflict, the present version of the first document that has another one than expected.
+-- result: [{outcome: written | conflict | fenced | exceeded, version, at, used?, more?}, …], one element for each item, in order. `version`
+-- is that of the first change; in a conflict, the present version of the first document that has another one than expected. `used` is what
+-- the namespace has of the quota that is exceeded, and `more` what the first change adds to it: [documents, KiB].
 --
 -- The changes of an item are of different documents: all are compared with what was there before the first one, so that the log would
 -- have a wrong predecessor for the second change of a document.
@@ -15,6 +16,8 @@ create or replace procedure towline_write(items jsonb, inout result jsonb defaul
 declare
   item jsonb; changes jsonb; change jsonb; verdict text; moment timestamptz; first bigint; v bigint; answers jsonb[] := '{}';
   looked towline_present[]; r towline_present; w towline_documents; is_new boolean; keys text[]; key text;
+  -- What the namespaces have that are concerned, with the changes so far: {namespace: [documents, KiB], …}.
+  sums jsonb := '{}'; space text; used jsonb; counted bigint; grown bigint;
 begin
   -- A snapshot that is older than the lock would not see the latest versions.
   if current_setting('transaction_isolation') <> 'read committed' then
@@ -62,15 +65,29 @@ begin
     end if;
     if verdict = 'written' then
       for i in 1 .. jsonb_array_length(changes) loop
-        change := changes->(i - 1); r := looked[i]; w := null;
+        change := changes->(i - 1); r := looked[i]; w := null; space := change->>'namespace'; is_new := false;
         if change ? 'row' then
-          v := nextval('towline_version');
           w := jsonb_populate_record(null::towline_documents, change->'row');
-          w.kind := change->>'kind'; w.namespace := change->>'namespace'; w.name := change->>'name'; w.version := v;
+          -- `any` is for ClusterSyncs, which have no sealed field.
+          w.kib := towline_kib(w.labels, w.annotations, w.finalizers, w.data, w.status,
+            case when change->'row' ? 'sealed' then octet_length(w.sealed) else r.sealed end);
+          -- What a client asks for is the first change, and only what makes more of it is refused.
+          counted := case when r.version is null then 1 else 0 end; grown := w.kib - coalesce(r.kib, 0);
+          if i = 1 and item ? 'quota' and space <> '' and (counted > 0 or grown > 0) then
+            used := coalesce(sums->space, towline_used(space));
+            if counted > 0 and (used->>0)::bigint + counted > (item #>> '{quota,documents}')::bigint
+              or grown > 0 and (used->>1)::bigint + grown > (item #>> '{quota,kib}')::bigint then
+              first := (towline_look(change)).version;
+              -- What exists can't be made, whatever the quota is.
+              verdict := case when first is distinct from r.version then 'conflict' else 'exceeded' end;
+              exit;
+            end if;
+          end if;
+          v := nextval('towline_version');
+          w.kind := change->>'kind'; w.namespace := space; w.name := change->>'name'; w.version := v;
           w.created_at := moment; w.updated_at := moment;
           -- The row says whether the document is being deleted; since when is a time of the database.
           if w.deleted_at is not null then w.deleted_at := moment; end if;
-          is_new := false;
           if r.version is null then
             insert into towline_documents select w.* on conflict (kind, namespace, name) do nothing;
             is_new := found;
@@ -84,15 +101,22 @@ begin
             if w.deleted_at is not null then w.deleted_at := coalesce(r.deleted_at, moment); end if;
             insert into towline_documents as t select w.* on conflict (kind, id) do update set labels = w.labels,
               annotations = w.annotations, finalizers = w.finalizers, generation = w.generation, version = v, updated_at = moment,
-              deleted_at = w.deleted_at, data = w.data, status = w.status,
+              deleted_at = w.deleted_at, data = w.data, status = w.status, kib = w.kib,
               -- A write that does not set the sealed field keeps it, also if a key rotation has just changed it.
               sealed = case when change->'row' ? 'sealed' then w.sealed else t.sealed end;
           end if;
           w.sealed := null;
+          grown := w.kib - coalesce(r.kib, 0);
         else
           if r.version is null then r := towline_look(change); end if;
           continue when r.version is null;
           v := nextval('towline_version'); w.id := r.id; w.labels := towline_remove(change->>'kind', r.id);
+          grown := -r.kib;
+        end if;
+        counted := case when change->>'kind' = 'clustersyncs' then 0 when is_new then 1 when change ? 'row' then 0 else -1 end;
+        if counted <> 0 or grown <> 0 then
+          used := coalesce(sums->space, towline_used(space));
+          sums := sums || jsonb_build_object(space, jsonb_build_array((used->>0)::bigint + counted, (used->>1)::bigint + grown));
         end if;
         first := coalesce(first, v);
         if change ? 'terms' or not change ? 'row' then
@@ -100,7 +124,7 @@ begin
         end if;
         insert into towline_log values (v, moment, (item->>'request')::uuid, change->>'kind', w.id,
           change->>'namespace', change->>'name', w.labels, r.version,
-          case when change ? 'row' then to_jsonb(w) - 'sealed' end);
+          case when change ? 'row' then to_jsonb(w) - 'sealed' - 'kib' end);
         if change ? 'record' then
           insert into towline_history (at, actor, address, via, verb, kind, namespace, name, id, version, details)
             values (moment, change #>> '{record,actor}', change #>> '{record,address}', change #>> '{record,via}',
@@ -109,8 +133,10 @@ begin
         end if;
       end loop;
     end if;
-    answers := answers || jsonb_build_object('outcome', verdict, 'version', first::text, 'at', moment);
+    answers := answers || (jsonb_build_object('outcome', verdict, 'version', first::text, 'at', moment) || case verdict
+      when 'exceeded' then jsonb_build_object('used', used, 'more', jsonb_build_array(counted, grown)) else '{}' end);
   end loop;
+  if sums <> '{}' then perform towline_use(sums); end if;
   result := to_jsonb(answers);
   perform pg_notify('towline', '');
   -- A function would hold the lock until the client's next message arrives: a client that has stopped would block all writers.

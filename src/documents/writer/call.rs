@@ -12,7 +12,7 @@ use crate::actor::Backoff;
 use crate::cluster::full_text;
 use crate::db::{Connection, Database, Error, Json, Source, Type, column};
 use crate::documents::document::Timestamp;
-use crate::documents::item::Outcome;
+use crate::documents::item::{Outcome, Usage};
 use crate::documents::renumber::renumber_on;
 use crate::documents::tail::Tail;
 
@@ -48,6 +48,10 @@ struct ItemAnswer {
     outcome: ItemOutcome,
     version: Option<String>,
     at: Timestamp,
+    #[serde(default)]
+    used: Usage,
+    #[serde(default)]
+    more: Usage,
 }
 
 #[derive(Deserialize)]
@@ -56,6 +60,7 @@ enum ItemOutcome {
     Written,
     Conflict,
     Fenced,
+    Exceeded,
 }
 
 /// The procedure's answer is not as this release expects it.
@@ -90,7 +95,7 @@ impl Calls {
             outcomes.iter().filter_map(|outcome| match outcome {
                 // An item that found nothing to delete has none.
                 Outcome::Written { version, .. } => Some(*version).filter(|version| *version > 0),
-                Outcome::Conflict { .. } | Outcome::Fenced => None,
+                Outcome::Conflict { .. } | Outcome::Fenced | Outcome::Exceeded { .. } => None,
             })
         };
         if versions().min().is_some_and(|lowest| lowest <= self.newest) {
@@ -176,13 +181,14 @@ impl Calls {
 }
 
 fn outcome(answer: ItemAnswer) -> Result<Outcome, Error> {
-    let ItemAnswer { outcome, version, at } = answer;
+    let ItemAnswer { outcome, version, at, used, more } = answer;
     let version = version.map(|version| version.parse::<i64>()).transpose();
     let version = version.map_err(|error| unexpected(Unexpected::Version(error)))?;
     Ok(match outcome {
         ItemOutcome::Written => Outcome::Written { version: version.unwrap_or_default(), at },
         ItemOutcome::Conflict => Outcome::Conflict { present: version },
         ItemOutcome::Fenced => Outcome::Fenced,
+        ItemOutcome::Exceeded => Outcome::Exceeded { used, more },
     })
 }
 

@@ -253,11 +253,13 @@ async fn serve(hub: Arc<Hub>, scope: Scope) -> Result<(), BoxError> {
     tracing::info!(api = %listening, tls = tls.is_some(), "the hub listens");
     hub.listening.send_replace(Some(listening));
     let stop = CancellationToken::new();
+    let store = Store::new(hub.database.clone());
+    let documents = Documents::new(store, hub.handle.clone(), hub.keyring(), hub.config.quota());
     let api = Arc::new(Api {
         refusals: Refusals::default(),
         advice: hub.routes.advice(),
         database: hub.database.clone(),
-        documents: Documents::new(Store::new(hub.database.clone()), hub.handle.clone(), hub.keyring()),
+        documents,
         tail: hub.tail.clone(),
         access: hub.tokens.as_ref().map_or(Access::Local, |tokens| Access::Tokens(tokens.content())),
         requests: Arc::new(limits::for_requests()),

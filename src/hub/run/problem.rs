@@ -43,7 +43,7 @@ pub fn status(kind: ProblemKind) -> StatusCode {
     match kind {
         ProblemKind::Malformed | ProblemKind::Parameter => StatusCode::BAD_REQUEST,
         ProblemKind::Unauthenticated => StatusCode::UNAUTHORIZED,
-        ProblemKind::Forbidden => StatusCode::FORBIDDEN,
+        ProblemKind::Forbidden | ProblemKind::Quota => StatusCode::FORBIDDEN,
         ProblemKind::NotFound => StatusCode::NOT_FOUND,
         ProblemKind::Method => StatusCode::METHOD_NOT_ALLOWED,
         ProblemKind::Exists | ProblemKind::Conflict | ProblemKind::Identity | ProblemKind::TestFailed => {

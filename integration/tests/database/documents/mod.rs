@@ -22,6 +22,7 @@ mod preparing;
 mod protocol;
 mod raw;
 mod schema;
+pub(crate) mod usage;
 mod versions;
 mod world;
 mod writes;

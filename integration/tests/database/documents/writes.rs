@@ -184,7 +184,7 @@ fn items_of_one_call_see_each_other() {
             seen.push(match outcome.await.expect("no panic").expect("an outcome") {
                 Outcome::Written { version, .. } => Ok(version),
                 Outcome::Conflict { present } => Err(present),
-                Outcome::Fenced => panic!("none has a claim"),
+                other => panic!("{other:?}"),
             });
         }
         assert_eq!(stage.sizes().await, [1, 1, 6], "one call has written all");

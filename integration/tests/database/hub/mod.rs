@@ -26,6 +26,7 @@ mod memory;
 mod metrics;
 mod outages;
 mod page;
+mod quotas;
 mod rotation;
 mod rough_bodies;
 mod secrets;

@@ -320,8 +320,12 @@ fn a_claim_that_was_lost_changes_nothing() {
                 sealed: None,
             };
             let change = Change::put(&Key::new(Kind::ClusterSync, "foo", name), Expected::Any, row);
-            let item =
-                Item { request: id(work.token.unsigned_abs()), claim: Some(work.writing()), changes: vec![change] };
+            let item = Item {
+                request: id(work.token.unsigned_abs()),
+                claim: Some(work.writing()),
+                quota: None,
+                changes: vec![change],
+            };
             handle.write(item).await.expect("an answer")
         };
         one.ask(&[1], false).await;

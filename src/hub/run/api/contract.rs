@@ -57,7 +57,8 @@ const OF_ALL: [ProblemKind; 7] = [
 /// Problems of any body.
 const OF_BODIES: [ProblemKind; 2] = [ProblemKind::MediaType, ProblemKind::Invalid];
 /// Problems of any change of a document that exists.
-const OF_CHANGES: [ProblemKind; 5] = [
+const OF_CHANGES: [ProblemKind; 6] = [
+    ProblemKind::Quota,
     ProblemKind::NotFound,
     ProblemKind::Conflict,
     ProblemKind::Identity,
@@ -123,9 +124,10 @@ impl Action {
         let own: &[&[ProblemKind]] = match self {
             Self::List => &[&[ProblemKind::Gone]],
             Self::Read => &[&[ProblemKind::NotFound]],
-            Self::Create => {
-                &[&OF_BODIES, &[ProblemKind::Exists, ProblemKind::Precondition, ProblemKind::OutcomeUnknown]]
-            }
+            Self::Create => &[
+                &OF_BODIES,
+                &[ProblemKind::Quota, ProblemKind::Exists, ProblemKind::Precondition, ProblemKind::OutcomeUnknown],
+            ],
             Self::Replace | Self::ReplaceStatus => &[&OF_BODIES, &OF_CHANGES, &[ProblemKind::PreconditionRequired]],
             Self::Patch | Self::PatchStatus => &[&OF_BODIES, &OF_CHANGES, &[ProblemKind::TestFailed]],
             Self::Delete => &[&OF_BODIES, &OF_CHANGES],

@@ -179,8 +179,18 @@ async fn carry_out(
 
 /// The answer to a request that was not carried out.
 fn refused(api: &Api, problem: Problem) -> Response {
-    api.outages.note(&problem);
+    api.note(&problem);
     Refused(problem).into_response()
+}
+
+impl Api {
+    /// Something was not carried out.
+    fn note(&self, problem: &Problem) {
+        self.outages.note(problem);
+        if problem.kind == ProblemKind::Quota {
+            self.metrics.exceeded_quota();
+        }
+    }
 }
 
 async fn answer(

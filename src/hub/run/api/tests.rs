@@ -52,7 +52,12 @@ fn api_of(access: Access, keyring: Keyring, stop: CancellationToken, mounted: Ve
     let keyring = latest::Sender::new(Arc::new(keyring)).subscribe();
     router(Arc::new(Api {
         advice: None,
-        documents: documents::Documents::new(Store::new(database.clone()), handle, keyring),
+        documents: documents::Documents::new(
+            Store::new(database.clone()),
+            handle,
+            keyring,
+            documents::Quota { documents: 10, kib: 1024 },
+        ),
         tail: Tail::new(database.clone()),
         database,
         access,

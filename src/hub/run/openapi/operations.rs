@@ -238,6 +238,7 @@ fn reason(kind: ProblemKind) -> &'static str {
         ProblemKind::Parameter => "a parameter is unknown, repeated or wrong",
         ProblemKind::Unauthenticated => "there is no token, or an unknown one",
         ProblemKind::Forbidden => "the token does not allow this",
+        ProblemKind::Quota => "the namespace would have more documents or bytes than it may have",
         ProblemKind::NotFound => "there is no such document",
         ProblemKind::Method => "the route does not have this method",
         ProblemKind::Exists => "a document of this name exists",

@@ -25,11 +25,12 @@ pub(super) async fn write(
 ) -> Result<Shown, WriteError> {
     let document = Document { status, ..before.clone() };
     let change = Change::put(&document.key(), Expected::Version(before.version), Row::of(&document));
-    let item = Item { request: Uuid::new_v4(), claim: Some(claim), changes: vec![change] };
+    let item = Item { request: Uuid::new_v4(), claim: Some(claim), quota: None, changes: vec![change] };
     Ok(match writer.write(item).await? {
         Outcome::Written { .. } => Shown::Written,
         Outcome::Conflict { .. } => Shown::Outdated,
-        Outcome::Fenced => Shown::Lost,
+        // It has no quota.
+        Outcome::Fenced | Outcome::Exceeded { .. } => Shown::Lost,
     })
 }
 

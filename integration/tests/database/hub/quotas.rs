@@ -1,0 +1,239 @@
+//! What a namespace may have, and what is refused beyond that.
+
+use std::collections::BTreeMap;
+
+use integration::hub::{Client, Request};
+use integration::postgres::{ADMIN, Database};
+use integration::soak::{Random, rounds, seed};
+use integration::{Towline, eventually};
+use serde_json::{Value, json};
+
+use crate::documents::usage::WRONG;
+use crate::hub::world::{Hub, LIMIT, database, done, folder, grant, problem_of, run, shown};
+
+const KIB: usize = 1 << 10;
+
+fn cluster(namespace: &str, name: &str, bytes: usize) -> Value {
+    json!({"name": name, "namespace": namespace, "kubeconfig": "k".repeat(bytes)})
+}
+
+/// The status of an answer; if it is 403, the refusal of a quota.
+async fn sent(client: &mut Client, request: &Request) -> u16 {
+    let reply = client.send(request).await.expect("an answer");
+    if reply.status == 403 {
+        assert_eq!(problem_of(&reply), "quota");
+        let problem = reply.json().expect("JSON");
+        assert!(problem["title"].as_str().is_some_and(|title| title.contains("needs")), "{problem}");
+    }
+    reply.status
+}
+
+async fn created(client: &mut Client, document: &Value) -> u16 {
+    sent(client, &Request::post("/v1/clusters", document)).await
+}
+
+/// An attacker with a token for one namespace.
+#[test]
+fn a_namespace_gets_no_more_documents_than_its_quota_however_many_are_sent_at_once() {
+    run(async {
+        let (place, files) = (database("quotas").await, folder("quotas"));
+        let callers = [("mallory", "write", "foo"), ("ada", "write", "bar"), ("root", "admin", "*")];
+        let mut tokens = String::new();
+        for (caller, role, namespaces) in callers {
+            tokens += &grant(role, namespaces, caller).await.replacen("somebody", caller, 1);
+        }
+        let file = files.join("tokens");
+        std::fs::write(&file, tokens).expect("a file");
+        let file = file.display().to_string();
+        let env = [("TOWLINE__HUB__TOKENS_FILE", file.as_str()), ("TOWLINE__HUB__MAX_NAMESPACE_DOCUMENTS", "5")];
+        let hub = Hub::start(&place, &env).await;
+        let client = |caller: &str| hub.client().with_token(caller);
+        let (mut mallory, mut ada, mut root) = (client("mallory"), client("ada"), client("root"));
+
+        let names: Vec<String> = (0..40).map(|number| format!("c{number}")).collect();
+        let all = names.iter().map(async |name| created(&mut client("mallory"), &cluster("foo", name, 1)).await);
+        let mut statuses = BTreeMap::new();
+        for status in futures::future::join_all(all).await {
+            *statuses.entry(status).or_insert(0) += 1;
+        }
+        assert_eq!(statuses, BTreeMap::from([(201, 5), (403, 35)]));
+        let secret = json!({"name": "s", "namespace": "foo", "data": {}});
+        assert_eq!(sent(&mut mallory, &Request::post("/v1/secrets", &secret)).await, 403, "the kinds share it");
+        assert_eq!(created(&mut ada, &cluster("bar", "c0", 1)).await, 201, "others have a quota of their own");
+
+        let listed = shown(&mut mallory, "/v1/clusters?namespace=foo").await;
+        let name = listed["items"][0]["name"].as_str().expect("a name").to_owned();
+        let path = format!("/v1/clusters/foo/{name}");
+        assert_eq!(created(&mut mallory, &cluster("foo", &name, 1)).await, 409, "it exists, whatever the quota is");
+        let labels = json!({"labels": {"env": "prod"}});
+        assert_eq!(sent(&mut mallory, &Request::merge_patch(&path, &labels)).await, 200);
+        // An apply tells it of each document, and goes on with the others.
+        let manifest = |name: &str, namespace: &str| {
+            let mut document = cluster(namespace, name, 1);
+            document["kind"] = "Cluster".into();
+            document
+        };
+        let applied = json!([manifest("new", "foo"), manifest(&name, "foo"), manifest("new", "bar")]);
+        let answer = done(&mut root, &Request::post("/v1/apply", &applied)).await.json().expect("JSON");
+        let results: Vec<&Value> = (0..3).map(|index| &answer["items"][index]["result"]).collect();
+        assert_eq!(results, ["failed", "unchanged", "created"], "{answer}");
+        assert_eq!(answer["items"][0]["problem"]["type"], "urn:towline:problem:quota", "{answer}");
+        // What has no namespace needs a token for all of them, and has no quota.
+        for number in 0..7 {
+            let syncset = json!({"name": format!("s{number}"), "spec": {"clusterDeploymentSelector": {}}});
+            done(&mut root, &Request::post("/v1/selectorsyncsets", &syncset)).await;
+        }
+        done(&mut mallory, &Request::delete(&path)).await;
+        assert_eq!(created(&mut mallory, &cluster("foo", "again", 1)).await, 201);
+        assert_eq!(created(&mut mallory, &cluster("foo", "more", 1)).await, 403);
+
+        // It is counted, and recorded as what is refused for other reasons.
+        let metrics = hub.towline.admin().metrics().await.expect("metrics");
+        assert!(metrics.contains("towline_hub_quota_refusals_total 38\n"), "{metrics}");
+        eventually("records of what was refused", LIMIT, async || {
+            let page = shown(&mut client("root"), "/v1/history?limit=500").await;
+            let of = |actor: &str| -> u64 {
+                let is_it = |record: &&Value| record["verb"] == "refused" && record["actor"] == actor;
+                let found = page["items"].as_array().expect("items").iter().filter(is_it);
+                found.map(|record| record["count"].as_u64().expect("a number")).sum()
+            };
+            if (of("mallory"), of("root"), of("ada")) == (37, 1, 0) { Ok(()) } else { Err(page.to_string()) }
+        })
+        .await
+        .expect("records");
+    });
+}
+
+#[test]
+fn at_its_quota_of_bytes_a_namespace_can_shrink_and_clean_up() {
+    run(async {
+        let place = database("quotabytes").await;
+        let hub = Hub::start(&place, &[("TOWLINE__HUB__MAX_NAMESPACE_MEBIBYTES", "1")]).await;
+        let mut client = hub.client();
+        for number in 0..5 {
+            let mut document = cluster("foo", &format!("c{number}"), 200 * KIB);
+            document["finalizers"] = json!(["a.io/b"]);
+            assert_eq!(created(&mut client, &document).await, 201, "{number}");
+        }
+        // 1,000 KiB of kubeconfigs, and one or two of each document and its ClusterSync. What is left is not enough.
+        assert_eq!(created(&mut client, &cluster("foo", "c5", 200 * KIB)).await, 403);
+        assert_eq!(created(&mut client, &cluster("bar", "c5", 200 * KIB)).await, 201, "another namespace");
+        let path = "/v1/clusters/foo/c0";
+        let kubeconfig = |bytes: usize| Request::merge_patch(path, &json!({"kubeconfig": "k".repeat(bytes)}));
+        assert_eq!(sent(&mut client, &kubeconfig(220 * KIB)).await, 403);
+        let status = json!({"status": {"text": "x".repeat(100 * KIB)}});
+        for path in [path, "/v1/clustersyncs/foo/c0"] {
+            assert_eq!(sent(&mut client, &Request::merge_patch(&format!("{path}/status"), &status)).await, 403);
+        }
+        // What is smaller or as large, and what the deletion of a document takes.
+        assert_eq!(sent(&mut client, &kubeconfig(200 * KIB - 1)).await, 200);
+        assert_eq!(sent(&mut client, &Request::delete(path)).await, 202);
+        assert_eq!(sent(&mut client, &Request::merge_patch(path, &json!({"finalizers": []}))).await, 200);
+        assert_eq!(sent(&mut client, &Request::get(path)).await, 404);
+        assert_eq!(created(&mut client, &cluster("foo", "c5", 200 * KIB)).await, 201, "there is room again");
+        // A quota that was lowered below what there is refuses no deletion either.
+        let sql = place.client(ADMIN).await.expect("a connection");
+        let used = "select documents, kib from towline_counts where namespace = 'foo'";
+        let row = sql.query_one(used, &[]).await.expect("a row");
+        assert_eq!(row.get::<_, i64>(0), 5);
+        assert!((1_005..=1_024).contains(&row.get::<_, i64>(1)), "{}", row.get::<_, i64>(1));
+        drop(hub);
+        let hub = Hub::start(&place, &[("TOWLINE__HUB__MAX_NAMESPACE_DOCUMENTS", "1")]).await;
+        let mut client = hub.client();
+        assert_eq!(created(&mut client, &cluster("foo", "c6", 1)).await, 403);
+        for number in 1..6 {
+            let path = format!("/v1/clusters/foo/c{number}");
+            assert_eq!(sent(&mut client, &Request::merge_patch(&path, &json!({"finalizers": []}))).await, 200);
+            assert_eq!(sent(&mut client, &Request::delete(&path)).await, 200);
+        }
+        assert!(sql.query(used, &[]).await.expect("rows").is_empty(), "a namespace without documents has no row");
+        assert_eq!(created(&mut client, &cluster("foo", "c6", 1)).await, 201);
+    });
+}
+
+const KEYS: &str = "one AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\n";
+const NEW_KEYS: &str =
+    "two Hx4dHBsaGRgXFhUUExIREA8ODQwLCgkIBwYFBAMCAQA=\none AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\n";
+
+/// Creates, changes and deletes documents of three namespaces, whatever comes of it, and returns how many requests were refused by a quota.
+async fn churn(mut client: Client, mut random: Random, requests: u64) -> u64 {
+    let mut refused = 0;
+    for _ in 0..requests {
+        let (namespace, name) = (format!("n{}", random.below(3)), format!("d{}", random.below(6)));
+        let bytes = usize::try_from(random.below(40)).expect("few") * KIB;
+        let (plural, mut document) = match random.below(3) {
+            0 => ("clusters", cluster(&namespace, &name, bytes)),
+            1 => ("secrets", json!({"name": name, "namespace": namespace, "data": {"a": "YWFh".repeat(bytes / 4)}})),
+            _ => (
+                "syncsets",
+                json!({"name": name, "namespace": namespace, "spec": {"clusterDeploymentRefs": [{"name": "d1"}],
+                "resources": [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m", "namespace": "default"},
+                    "data": {"a": "x".repeat(bytes)}}]}}),
+            ),
+        };
+        let path = format!("/v1/{plural}/{namespace}/{name}");
+        let request = match random.below(6) {
+            0 | 1 => Request::post(&format!("/v1/{plural}"), &document),
+            2 => Request::delete(&path),
+            3 => Request::merge_patch(&path, &json!({"annotations": {"a": "y".repeat(bytes)}})),
+            4 => Request::merge_patch(&format!("{path}/status"), &json!({"status": {"a": "z".repeat(bytes)}})),
+            _ => {
+                for field in ["namespace", "name"] {
+                    document.as_object_mut().expect("an object").remove(field);
+                }
+                Request::merge_patch(&path, &document)
+            }
+        };
+        match sent(&mut client, &request).await {
+            403 => refused += 1,
+            200 | 201 | 404 | 409 => {}
+            other => panic!("{other} for {request:?}"),
+        }
+    }
+    refused
+}
+
+/// The sums are compared with a recount, also after all sealed fields were encrypted again, and after the versions were renumbered.
+#[test]
+fn the_sums_are_those_of_the_documents_whatever_clients_and_commands_do() {
+    run(async {
+        let place = database("quotasums").await;
+        let keys = folder("quotasums").join("keys");
+        std::fs::write(&keys, KEYS).expect("a file");
+        let path = keys.display().to_string();
+        let env = [
+            ("TOWLINE__HUB__KEYS_FILE", path.as_str()),
+            ("TOWLINE__HUB__MAX_NAMESPACE_DOCUMENTS", "12"),
+            ("TOWLINE__HUB__MAX_NAMESPACE_MEBIBYTES", "1"),
+        ];
+        let hubs = [Hub::start(&place, &env).await, Hub::start(&place, &env).await];
+        let wrong = async |place: &Database| -> i64 {
+            place.client(ADMIN).await.expect("a connection").query_one(WRONG, &[]).await.expect("a row").get(0)
+        };
+        let mut random = Random::new(seed());
+        let mut refused = 0;
+        let url = place.url(ADMIN);
+        for round in 0..rounds(2) {
+            let clients: Vec<_> = (0..6).map(|number| churn(hubs[number % 2].client(), random.split(), 60)).collect();
+            let command = async {
+                if round == 1 {
+                    std::fs::write(&keys, NEW_KEYS).expect("a file");
+                }
+                let env = [("POSTGRES_PARAMS", url.as_str()), ("TOWLINE__HUB__KEYS_FILE", &path)];
+                let output = Towline::command_with(["hub", "rotate-key"], &env).await.expect("it runs");
+                assert!(output.status.success(), "{output:?}");
+            };
+            let (all, ()) = futures::join!(futures::future::join_all(clients), command);
+            refused += all.into_iter().sum::<u64>();
+            assert_eq!(wrong(&place).await, 0);
+            let output = Towline::command_with(["hub", "renumber"], &[("POSTGRES_PARAMS", url.as_str())]).await;
+            assert!(output.expect("it runs").status.success());
+            assert_eq!(wrong(&place).await, 0);
+        }
+        assert!(refused > 0, "no quota was reached");
+        let sql = place.client(ADMIN).await.expect("a connection");
+        let most = sql.query_one("select max(documents), max(kib) from towline_counts", &[]).await.expect("a row");
+        // ClusterSyncs go beyond it.
+        assert!(most.get::<_, i64>(0) <= 12 && most.get::<_, i64>(1) <= 1024 + 12, "{most:?}");
+    });
+}
