@@ -151,7 +151,10 @@ fn at_its_quota_of_bytes_a_namespace_can_shrink_and_clean_up() {
     });
 }
 
-const KEYS: &str = "one AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\n";
+/// What the replicas have: they can open what either key has sealed, and seal with the first.
+const KEYS: &str =
+    "one AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\ntwo Hx4dHBsaGRgXFhUUExIREA8ODQwLCgkIBwYFBAMCAQA=\n";
+/// What a rotation has, which seals with the other.
 const NEW_KEYS: &str =
     "two Hx4dHBsaGRgXFhUUExIREA8ODQwLCgkIBwYFBAMCAQA=\none AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\n";
 
@@ -198,9 +201,11 @@ async fn churn(mut client: Client, mut random: Random, requests: u64) -> u64 {
 fn the_sums_are_those_of_the_documents_whatever_clients_and_commands_do() {
     run(async {
         let place = database("quotasums").await;
-        let keys = folder("quotasums").join("keys");
-        std::fs::write(&keys, KEYS).expect("a file");
-        let path = keys.display().to_string();
+        let [path, new] = [("keys", KEYS), ("new-keys", NEW_KEYS)].map(|(name, lines)| {
+            let file = folder("quotasums").join(name);
+            std::fs::write(&file, lines).expect("a file");
+            file.display().to_string()
+        });
         let env = [
             ("TOWLINE__HUB__KEYS_FILE", path.as_str()),
             ("TOWLINE__HUB__MAX_NAMESPACE_DOCUMENTS", "12"),
@@ -213,13 +218,10 @@ fn the_sums_are_those_of_the_documents_whatever_clients_and_commands_do() {
         let mut random = Random::new(seed());
         let mut refused = 0;
         let url = place.url(ADMIN);
-        for round in 0..rounds(2) {
+        for _ in 0..rounds(2) {
             let clients: Vec<_> = (0..6).map(|number| churn(hubs[number % 2].client(), random.split(), 60)).collect();
             let command = async {
-                if round == 1 {
-                    std::fs::write(&keys, NEW_KEYS).expect("a file");
-                }
-                let env = [("POSTGRES_PARAMS", url.as_str()), ("TOWLINE__HUB__KEYS_FILE", &path)];
+                let env = [("POSTGRES_PARAMS", url.as_str()), ("TOWLINE__HUB__KEYS_FILE", &new)];
                 let output = Towline::command_with(["hub", "rotate-key"], &env).await.expect("it runs");
                 assert!(output.status.success(), "{output:?}");
             };
