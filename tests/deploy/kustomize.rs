@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::{document, documents, elements, path, text, texts};
 
-/// Every directory with a kustomization, and below `deploy/` every directory.
+/// Every directory with a kustomization, and below `deploy/` every directory but those of the chart.
 fn directories() -> Vec<String> {
     let mut found = Vec::new();
     let mut left = vec!["deploy".to_owned()];
@@ -14,7 +14,7 @@ fn directories() -> Vec<String> {
         let entries: Vec<_> =
             std::fs::read_dir(path(&directory)).expect("a directory").map(|entry| entry.expect("an entry")).collect();
         for entry in &entries {
-            if entry.path().is_dir() {
+            if entry.path().is_dir() && entry.file_name() != "chart" {
                 left.push(format!("{directory}/{}", entry.file_name().to_string_lossy()));
             }
         }

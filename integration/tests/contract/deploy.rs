@@ -147,5 +147,6 @@ async fn every_directory_that_people_apply_is_taken_by_an_api_server() {
         let told = apply(&kubeconfig, directory, &["--dry-run=server"]).await;
         assert!(told.contains("deployment.apps/towline-hub") && told.contains("(server dry run)"), "{told}");
     }
+    super::chart::is_taken(&kubeconfig, &client).await;
     plane.stop().await.unwrap();
 }

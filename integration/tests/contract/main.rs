@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "the allowance for tests does not reach their helper functions")]
 
+mod chart;
 mod deploy;
 mod fixtures;
 mod hub_contract;

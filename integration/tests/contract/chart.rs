@@ -1,0 +1,519 @@
+//! The Helm chart: what its presets make is a configuration that `towline check` takes, with the permissions that its sections ask for, and what
+//! people get wrong is refused with the path of it.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "the allowance for tests does not reach their helper functions"
+)]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use integration::programs;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::api::PostParams;
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
+use towline::test_api::cluster::{AccessRequest, Kind};
+use towline::test_api::config::{ClusterAccess, SectionName};
+use towline::test_api::job::Config;
+use towline::test_api::job::permission::{Kinds, Place};
+use towline::test_api::jobs::JOBS;
+use towline::test_api::{election, state, telemetry};
+
+use super::run;
+
+/// Where the releases are, of which each is named like the chart.
+const NAMESPACE: &str = "chart";
+const PRESETS: [&str; 9] =
+    ["edge", "edge-replicated", "hub", "hub-syncsets", "inventory", "lease", "rabbitmq", "status-sync", "trial"];
+
+fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
+}
+
+fn text(path: &str) -> String {
+    fs::read_to_string(repository(path)).unwrap()
+}
+
+/// What Helm makes of a preset with further flags, or what it says.
+async fn helm(command: &[&str], preset: &str, flags: &[&str]) -> Result<String, String> {
+    let output = Command::new(programs::helm().await.unwrap())
+        .args(command)
+        .arg(repository("deploy/chart"))
+        .args(["--namespace", NAMESPACE, "--kube-version", "1.30.0", "--values"])
+        .arg(repository("deploy/chart/presets").join(preset).with_extension("yaml"))
+        .args(flags)
+        .current_dir(repository("."))
+        .output()
+        .await
+        .unwrap();
+    let told = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if output.status.success() { Ok(told(&output.stdout)) } else { Err(told(&output.stdout) + &told(&output.stderr)) }
+}
+
+async fn template(preset: &str, flags: &[&str]) -> Result<String, String> {
+    let flags = [&["--set", "image.repository=registry.example/towline"], flags].concat();
+    helm(&["template", "towline"], preset, &flags).await
+}
+
+/// The objects of a release.
+struct Release(Vec<Value>);
+
+impl Release {
+    async fn of(preset: &str, flags: &[&str]) -> Self {
+        let rendered = template(preset, flags).await.unwrap_or_else(|told| panic!("{preset} {flags:?}: {told}"));
+        Self(serde_saphyr::from_multiple(&rendered).unwrap())
+    }
+
+    fn all<'r>(&'r self, kind: &str) -> impl Iterator<Item = &'r Value> {
+        self.0.iter().filter(move |object| object["kind"] == kind)
+    }
+
+    fn one(&self, kind: &str) -> &Value {
+        let all: Vec<&Value> = self.all(kind).collect();
+        assert_eq!(all.len(), 1, "{kind}: {all:?}");
+        all[0]
+    }
+
+    fn has(&self, kind: &str) -> bool {
+        self.all(kind).next().is_some()
+    }
+
+    fn pod(&self) -> &Value {
+        &self.one("Deployment")["spec"]["template"]["spec"]
+    }
+
+    fn toml(&self) -> &str {
+        let configured = self.all("ConfigMap").find_map(|object| object["data"]["towline.toml"].as_str());
+        configured.unwrap()
+    }
+
+    fn table(&self) -> Value {
+        toml::from_str(self.toml()).unwrap()
+    }
+
+    fn config(&self) -> Config {
+        JOBS.parse(self.toml(), []).unwrap_or_else(|error| panic!("{error}:\n{}", self.toml()))
+    }
+}
+
+/// Verb, group, resource with its subresource, namespace (empty: all), and name (empty: any).
+type Permission = [String; 5];
+
+fn asked_for(request: AccessRequest) -> Permission {
+    let resource = [request.resource, request.subresource].join("/").trim_end_matches('/').to_owned();
+    [request.verb.as_str().to_owned(), request.group, resource, request.namespace, request.name]
+}
+
+fn texts(list: &Value) -> Vec<&str> {
+    list.as_array().map(|list| list.iter().map(|text| text.as_str().unwrap()).collect()).unwrap_or_default()
+}
+
+/// What the roles of a release grant. Each is bound, in its namespace, to the account of the pod.
+fn granted(release: &Release) -> BTreeSet<Permission> {
+    let mut granted = BTreeSet::new();
+    for (kind, binding) in [("Role", "RoleBinding"), ("ClusterRole", "ClusterRoleBinding")] {
+        assert_eq!(release.all(kind).count(), release.all(binding).count());
+        for role in release.all(kind) {
+            let bound = release.all(binding).find(|binding| binding["metadata"] == role["metadata"]).unwrap();
+            let account = json!([{"kind": "ServiceAccount", "namespace": NAMESPACE, "name": release.pod()["serviceAccountName"]}]);
+            assert_eq!(bound["subjects"], account);
+            assert_eq!(
+                (&bound["roleRef"]["kind"], &bound["roleRef"]["name"]),
+                (&kind.into(), &role["metadata"]["name"])
+            );
+            let namespace = role["metadata"]["namespace"].as_str().unwrap_or_default();
+            for rule in role["rules"].as_array().unwrap() {
+                let names = if rule["resourceNames"].is_null() { vec![""] } else { texts(&rule["resourceNames"]) };
+                for group in texts(&rule["apiGroups"]) {
+                    for resource in texts(&rule["resources"]) {
+                        for verb in texts(&rule["verbs"]) {
+                            let permissions = names.iter().map(|name| [verb, group, resource, namespace, name]);
+                            granted.extend(permissions.map(|permission| permission.map(str::to_owned)));
+                        }
+                    }
+                }
+            }
+        }
+    }
+    granted
+}
+
+/// What the sections of a configuration ask of the cluster that the pod runs in, whichever way their kinds are served. The roles of
+/// `deploy/base/rbac` are compared with the same (tests/deploy/rbac.rs).
+fn needed(config: &Config) -> BTreeSet<Permission> {
+    let own = |name: &_| config.clusters.get(name).is_none_or(|cluster| cluster.access == ClusterAccess::InCluster);
+    let mut needed = BTreeSet::new();
+    for (namespaced, status_subresource) in [(true, true), (true, false), (false, true), (false, false)] {
+        let mut kinds = Kinds::default();
+        for (cluster, id) in config.jobs.iter().flat_map(|job| job.kinds()) {
+            let mut kind = Kind::core("Any", &id.plural, namespaced);
+            kind.resource.group.clone_from(&id.group);
+            kind.status_subresource = status_subresource;
+            kinds.insert(&cluster, &id, kind);
+        }
+        let permissions = config.jobs.iter().flat_map(|job| job.permissions(&kinds));
+        let here = permissions.filter(|permission| matches!(&permission.place, Place::Cluster(name) if own(name)));
+        // Of several that would do, the first is granted.
+        needed.extend(here.map(|permission| asked_for(permission.any_of[0].clone())));
+    }
+    let elected: Vec<SectionName> =
+        config.jobs.iter().filter(|job| job.is_elected()).flat_map(|job| job.names()).cloned().collect();
+    let keeps_state = |name: &&SectionName| !["inventory", "heartbeat"].contains(&name.as_str());
+    let election = config.election.as_ref();
+    let namespace = election.map(|election| election.namespace.as_str());
+    let namespace = namespace.or(config.daemon.state_namespace.as_deref()).unwrap_or(NAMESPACE);
+    let states = elected.iter().filter(keeps_state).flat_map(|name| state::needed_access(name, namespace));
+    needed.extend(states.map(asked_for));
+    if let Some(election) = election {
+        needed.extend(election::needed_access(&elected, &election.namespace).into_iter().map(asked_for));
+    }
+    needed
+}
+
+#[test]
+fn every_preset_is_a_configuration_with_what_its_sections_need_and_no_more() {
+    let found: BTreeSet<String> = fs::read_dir(repository("deploy/chart/presets"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned())
+        .collect();
+    assert_eq!(found, PRESETS.map(str::to_owned).into());
+    run(async {
+        for preset in PRESETS {
+            if let Err(told) = helm(&["lint", "--strict"], preset, &[]).await {
+                panic!("{preset}: {told}");
+            }
+            let release = Release::of(preset, &[]).await;
+            checked(preset, release.toml()).await;
+            assert_eq!(granted(&release), needed(&release.config()), "{preset}");
+            mounted(preset, &release);
+        }
+        // Settings that change what is needed.
+        let of_the_state = "config.daemon.state_namespace=elsewhere";
+        for (preset, flags) in [
+            ("inventory", &["--set", "config.inventory.helm_driver=configmap"][..]),
+            ("status-sync", &["--set-json", "config.status_sync.families=[\"placementdecisions\"]"]),
+            ("status-sync", &["--set-json", "config.status_sync.families=[\"policies\",\"subscription_reports\"]"]),
+            ("edge", &["--set", of_the_state]),
+            ("edge-replicated", &["--set", of_the_state, "--set", "config.election.namespace=leases"]),
+            ("edge", &["--values", "integration/tests/contract/fixtures/chart/hub-beside-it.yaml"]),
+        ] {
+            let release = Release::of(preset, flags).await;
+            assert_eq!(granted(&release), needed(&release.config()), "{preset} {flags:?}");
+        }
+    });
+}
+
+/// `towline check` takes it, and says that it reads no file which only the pod has.
+async fn checked(preset: &str, toml: &str) {
+    let room = tempdir(preset);
+    let file = room.join("towline.toml");
+    fs::write(&file, toml).unwrap();
+    let towline = programs::towline().await.unwrap();
+    let output = Command::new(towline).args(["check", "--config"]).arg(&file).output().await.unwrap();
+    let told = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{preset}: {told}\n{toml}");
+    assert!(told.contains("the configuration is valid") && told.contains("were not read"), "{preset}: {told}");
+    fs::remove_dir_all(room).unwrap();
+}
+
+fn tempdir(name: &str) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("towline-chart-{}-{name}", std::process::id()));
+    fs::create_dir_all(&path).unwrap();
+    path
+}
+
+/// Every file that the configuration names is in a Secret that is mounted.
+fn mounted(preset: &str, release: &Release) {
+    let container = &release.pod()["containers"][0];
+    let mounts: BTreeSet<&str> = container["volumeMounts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|mount| mount["mountPath"].as_str().unwrap())
+        .collect();
+    let mut left = vec![release.table()];
+    let mut files = 0;
+    while let Some(value) = left.pop() {
+        match value {
+            Value::String(path) if path.starts_with("/etc/towline/") => {
+                let directory = path.rsplit_once('/').unwrap().0;
+                assert!(mounts.contains(directory), "{preset}: {path} is not in {mounts:?}");
+                files += 1;
+            }
+            Value::Array(list) => left.extend(list),
+            Value::Object(table) => left.extend(table.into_iter().map(|(_, value)| value)),
+            _ => {}
+        }
+    }
+    assert_eq!(files == 0, preset == "lease", "{preset}: a lease reads its Secret with the API");
+    assert!(release.all("Secret").next().is_none(), "{preset}: Secrets are only named");
+}
+
+#[test]
+fn what_people_get_wrong_is_derived() {
+    run(async {
+        // Preset, flags, replicas, strategy, seconds of grace, and whether the pod has a token and the hub a Service.
+        for (preset, flags, replicas, strategy, grace, token, service) in [
+            ("edge", &[][..], 1, "Recreate", 45, true, false),
+            ("edge-replicated", &[], 2, "RollingUpdate", 45, true, false),
+            ("edge-replicated", &["--set", "replicas=1"], 1, "RollingUpdate", 45, true, false),
+            ("edge", &["--set", "config.daemon.shutdown_grace=1m 30s"], 1, "Recreate", 105, true, false),
+            ("edge", &["--set", "config.daemon.shutdown_grace=1500ms"], 1, "Recreate", 17, true, false),
+            ("status-sync", &[], 2, "RollingUpdate", 45, true, false),
+            ("inventory", &[], 1, "Recreate", 45, true, false),
+            ("lease", &[], 1, "Recreate", 45, true, false),
+            ("hub", &[], 3, "RollingUpdate", 45, false, true),
+            ("hub-syncsets", &["--set", "config.hub.listen="], 3, "RollingUpdate", 45, false, false),
+            ("rabbitmq", &[], 3, "RollingUpdate", 45, false, true),
+            ("trial", &[], 1, "RollingUpdate", 45, false, false),
+            ("trial", &["--set", "replicas=2"], 2, "RollingUpdate", 45, false, false),
+        ] {
+            let release = Release::of(preset, flags).await;
+            let (spec, pod) = (&release.one("Deployment")["spec"], release.pod());
+            let derived = (
+                spec["replicas"].as_u64().unwrap(),
+                spec["strategy"]["type"].as_str().unwrap(),
+                pod["terminationGracePeriodSeconds"].as_u64().unwrap(),
+                pod["automountServiceAccountToken"].as_bool().unwrap(),
+                release.has("Service"),
+            );
+            assert_eq!(derived, (replicas, strategy, grace, token, service), "{preset} {flags:?}");
+            assert_eq!(release.has("PodDisruptionBudget"), replicas > 1, "{preset}");
+            assert_eq!(pod["topologySpreadConstraints"].is_array(), replicas > 1, "{preset}");
+            let labels = &spec["selector"]["matchLabels"];
+            assert_eq!(release.one("NetworkPolicy")["spec"]["podSelector"]["matchLabels"], *labels);
+            for kind in ["PodDisruptionBudget", "Service"] {
+                for object in release.all(kind) {
+                    let selector = &object["spec"]["selector"];
+                    assert_eq!(selector.get("matchLabels").unwrap_or(selector), labels, "{kind}");
+                }
+            }
+            let admin = release.config().daemon.listen.port();
+            assert_eq!(pod["containers"][0]["ports"][0], json!({"name": "admin", "containerPort": admin}));
+        }
+        let checksum = |release: &Release| {
+            release.one("Deployment")["spec"]["template"]["metadata"]["annotations"]["checksum/config"].clone()
+        };
+        let before = checksum(&Release::of("edge", &[]).await);
+        assert_eq!(checksum(&Release::of("edge", &["--set", "podLabels.a=b"]).await), before);
+        assert_ne!(checksum(&Release::of("edge", &["--set", "config.daemon.log.filter=debug"]).await), before);
+        let digest = format!("sha256:{}", "0a".repeat(32));
+        let image = |release: &Release| release.pod()["containers"][0]["image"].clone();
+        let version = telemetry::VERSION;
+        assert_eq!(image(&Release::of("edge", &[]).await), format!("registry.example/towline:{version}"));
+        let pinned = Release::of("edge", &["--set", &format!("image.digest={digest}")]).await;
+        assert_eq!(image(&pinned), format!("registry.example/towline@{digest}"));
+    });
+}
+
+#[test]
+fn what_is_mistyped_is_refused_with_its_path() {
+    // Preset, `--set`, how the sentence begins.
+    const MISTYPED: &[(&str, &str, &str)] = &[
+        ("edge", "replica=2", "at '': additional properties 'replica'"),
+        ("edge", "replicas=two", "at '/replicas'"),
+        ("edge", "replicas=2", "replicas: more than one"),
+        ("status-sync", "existingSecret.database.name=x", "at '': additional properties 'existingSecret'"),
+        ("edge", "image.repository=", "image.repository: missing"),
+        ("edge", "image.repository=registry.example/towline:0.1.0", "at '/image/repository'"),
+        ("edge", "image.digest=latest", "at '/image/digest'"),
+        ("edge", "resources.limit.memory=1Gi", "at '/resources': additional properties 'limit'"),
+        ("edge", "networkPolicy.apiServers.port=443", "at '/networkPolicy/apiServers'"),
+        ("edge", "monitoring.enable=true", "at '/monitoring'"),
+        ("edge", "labels.app\\.kubernetes\\.io/name=x", "labels.app.kubernetes.io/name: is the chart's own"),
+        ("edge", "config.syncs=x", "at '/config': additional properties 'syncs'"),
+        ("edge", "config.daemon.shutdown_grace=30", "at '/config/daemon/shutdown_grace'"),
+        ("edge", "config.daemon.listen=0.0.0.0:9", "config.daemon.listen: leave it out"),
+        ("edge", "config.clusters.hub.kubecofnig=/x", "at '/config/clusters/hub'"),
+        (
+            "edge",
+            "config.clusters.hub.kubeconfig=/x",
+            "config.clusters.hub: has kubeconfig and existingSecrets.clusters.hub",
+        ),
+        ("edge", "config.clusters.west.max_in_flight=9", "config.clusters.west: has no access"),
+        ("edge", "config.clusters.hub.max_in_flight=many", "at '/config/clusters/hub/max_in_flight'"),
+        ("edge", "existingSecrets.clusters.hub=towline-hub", "at '/existingSecrets/clusters/hub'"),
+        ("edge", "existingSecrets.clusters.hbu.name=x", "existingSecrets.clusters.hbu: there is no such cluster"),
+        ("edge", "existingSecrets.database.name=x", "existingSecrets.database.name: nobody reads it"),
+        ("edge", "existingSecrets.inventoryToken.name=x", "existingSecrets.inventoryToken.name: nobody reads it"),
+        ("edge", "config.sync[0].remote=hbu", "config.sync[0].remote: there is no cluster \"hbu\""),
+        ("edge-replicated", "config.election.cluster=edeg", "config.election.cluster: there is no cluster \"edeg\""),
+        ("status-sync", "existingSecrets.database.name=", "existingSecrets.database.name: missing"),
+        ("hub", "existingSecrets.hubTls.name=", "existingSecrets.hubTls.name: missing"),
+        ("hub", "existingSecrets.hubAccess.name=", "existingSecrets.hubAccess.name: missing"),
+        ("hub", "config.hub.listen=7070", "at '/config/hub/listen'"),
+        ("hub", "config.hub.listn=x", "at '/config/hub': additional properties 'listn'"),
+        ("hub", "extraEnv[0].name=POSTGRES_PARAMS", "extraEnv[0].name: `towline run` does not read POSTGRES_PARAMS"),
+        ("rabbitmq", "existingSecrets.broker.name=", "existingSecrets.broker.name: missing"),
+        ("rabbitmq", "config.hub.bus=postgres", "config.hub.bus: has to be amqp"),
+        ("inventory", "existingSecrets.inventoryToken.name=", "existingSecrets.inventoryToken.name: missing"),
+        ("inventory", "config.inventory.cluster=west", "config.inventory.cluster: there is no cluster \"west\""),
+        // Passwords.
+        (
+            "status-sync",
+            "config.status_sync.database_url=postgres://me:hunter2@db/hoh",
+            "config.status_sync.database_url: contains",
+        ),
+        ("hub", "config.hub.database_url=host=db password = hunter2", "config.hub.database_url: contains a password"),
+        ("rabbitmq", "config.hub.amqp_url=amqps://me:hunter2@broker/x", "config.hub.amqp_url: contains a password"),
+        ("inventory", "config.inventory.api_url=https://me:hunter2@api.example", "config.inventory.api_url: contains"),
+        (
+            "edge",
+            "extraEnv[0].name=X,extraEnv[0].value=postgres://me:hunter2@db",
+            "extraEnv[0].value: contains a password",
+        ),
+    ];
+    run(async {
+        for (preset, set, expected) in MISTYPED {
+            let told =
+                template(preset, &["--set", set]).await.err().unwrap_or_else(|| panic!("{preset}: {set} is taken"));
+            let sentences: Vec<&str> = told
+                .lines()
+                .filter(|line| !line.is_empty() && !line.starts_with("Use --debug") && *line != "towline:")
+                .filter(|line| !line.starts_with("Error: values don't meet"))
+                .map(|line| line.trim_start_matches("- "))
+                .map(|line| {
+                    line.split_once("): ").filter(|(at, _)| at.starts_with("Error: ")).map_or(line, |(_, rest)| rest)
+                })
+                .collect();
+            let [sentence] = sentences[..] else { panic!("{preset}: {set}: {told}") };
+            assert!(sentence.starts_with(expected), "{preset}: {set}: {sentence}");
+            assert!(!told.contains("hunter2"), "{told}");
+        }
+        // Several at once.
+        let told = template("hub", &["--set", "existingSecrets.hubTls.name=,existingSecrets.database.name="]).await;
+        let told = told.unwrap_err();
+        assert!(
+            told.contains("existingSecrets.hubTls.name: ") && told.contains("existingSecrets.database.name: "),
+            "{told}"
+        );
+    });
+}
+
+#[test]
+fn values_become_toml_as_they_are() {
+    const FILE: &str = "integration/tests/contract/fixtures/chart/odd.yaml";
+    run(async {
+        let release = Release::of("edge", &["--values", repository(FILE).to_str().unwrap()]).await;
+        let (odd, table): (Value, Value) = (serde_saphyr::from_str(&text(FILE)).unwrap(), release.table());
+        assert_eq!(table["sync"], odd["config"]["sync"]);
+        assert_eq!(table["daemon"]["log"]["filter"], odd["config"]["daemon"]["log"]["filter"]);
+        assert_eq!(table["clusters"]["we st.1"], odd["config"]["clusters"]["we st.1"]);
+        assert!(table["clusters"]["we st.1"]["max_in_flight"].is_i64(), "64 and not 64.0");
+    });
+}
+
+/// The keys of the schema's `config`, by their paths: `sync.name`, `clusters.*.context`.
+fn keys_of_schema(schema: &Value, path: &str, keys: &mut BTreeSet<String>) {
+    let inner = schema.get("items").filter(|items| items.get("properties").is_some()).unwrap_or(schema);
+    if let Some(properties) = inner["properties"].as_object() {
+        assert_eq!(inner["additionalProperties"], false, "{path}");
+        for (key, value) in properties {
+            keys_of_schema(value, &format!("{path}.{key}"), keys);
+        }
+    } else if inner["additionalProperties"].is_object() {
+        keys_of_schema(&inner["additionalProperties"], &format!("{path}.*"), keys);
+    } else {
+        keys.insert(path.trim_start_matches('.').to_owned());
+    }
+}
+
+#[test]
+fn the_schema_has_the_keys_of_the_configuration() {
+    let schema: Value = serde_json::from_str(&text("deploy/chart/values.schema.json")).unwrap();
+    let mut of_schema = BTreeSet::new();
+    keys_of_schema(&schema["properties"]["config"], "", &mut of_schema);
+    let (mut table, mut of_file) = (String::new(), BTreeSet::new());
+    for line in text("config/towline.toml").lines() {
+        if line.starts_with('[') {
+            table = line.trim_matches(['[', ']']).to_owned();
+            if table.starts_with("clusters.") {
+                "clusters.*".clone_into(&mut table);
+            }
+        }
+        // Optional keys are commented out.
+        let line = line.strip_prefix("# ").filter(|key| toml::from_str::<Value>(key).is_ok()).unwrap_or(line);
+        if let Some((key, _)) = line.split_once(" = ").filter(|_| !line.starts_with(['#', ' '])) {
+            of_file.insert(format!("{table}.{key}"));
+        }
+    }
+    assert_eq!(of_schema, of_file);
+}
+
+#[test]
+fn the_chart_has_the_version_and_the_files_of_the_repository() {
+    let chart: Value = serde_saphyr::from_str(&text("deploy/chart/Chart.yaml")).unwrap();
+    assert_eq!((&chart["version"], &chart["appVersion"]), (&telemetry::VERSION.into(), &telemetry::VERSION.into()));
+    for (copy, original) in [
+        ("prometheus-rule.yaml", "deploy/base/monitoring/prometheus-rule.yaml"),
+        ("dashboard.json", "deploy/base/monitoring/dashboard.json"),
+        ("hosstedprojects.yaml", "deploy/inventory/crd.yaml"),
+    ] {
+        assert!(
+            text(&format!("deploy/chart/files/{copy}")) == text(original),
+            "cp {original} deploy/chart/files/{copy}"
+        );
+    }
+    run(async {
+        let release = Release::of("edge", &["--set", "monitoring.enabled=true"]).await;
+        let rules: Value = serde_saphyr::from_str(&text("deploy/base/monitoring/prometheus-rule.yaml")).unwrap();
+        assert_eq!(release.one("PrometheusRule")["spec"], rules["spec"]);
+        let dashboard = release.all("ConfigMap").find_map(|object| object["data"]["towline.json"].as_str()).unwrap();
+        assert_eq!(dashboard, text("deploy/base/monitoring/dashboard.json"));
+        let monitor = release.one("PodMonitor");
+        assert_eq!(monitor["spec"]["selector"], release.one("Deployment")["spec"]["selector"]);
+    });
+}
+
+/// Each release would be taken by this API server, and its pods admitted where only restricted ones are.
+pub(crate) async fn is_taken(kubeconfig: &Path, client: &Client) {
+    let namespace =
+        json!({"metadata": {"name": NAMESPACE, "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}});
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    namespaces.create(&PostParams::default(), &serde_json::from_value(namespace).unwrap()).await.unwrap();
+    let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
+    for preset in PRESETS {
+        let rendered = template(preset, &["--set", "monitoring.enabled=true"]).await.unwrap();
+        apply(kubeconfig, preset, &rendered).await;
+        let release = Release(serde_saphyr::from_multiple(&rendered).unwrap());
+        let mut pod = release.one("Deployment")["spec"]["template"].clone();
+        pod["metadata"]["name"] = preset.into();
+        let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+        let admitted = pods.create(&dry_run, &serde_json::from_value(pod).unwrap()).await;
+        assert!(admitted.is_ok(), "{preset}: {admitted:?}");
+    }
+}
+
+async fn apply(kubeconfig: &Path, preset: &str, rendered: &str) {
+    let mut kubectl = Command::new(programs::control_plane("kubectl").await.unwrap())
+        .arg("--kubeconfig")
+        .arg(kubeconfig)
+        // `inventory` has installed the definition before.
+        .args([
+            "apply",
+            "--server-side",
+            "--force-conflicts",
+            "--dry-run=server",
+            "--validate=strict",
+            "--filename",
+            "-",
+        ])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    kubectl.stdin.take().unwrap().write_all(rendered.as_bytes()).await.unwrap();
+    let output = kubectl.wait_with_output().await.unwrap();
+    let told = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && told.contains("deployment.apps/towline"), "{preset}: {told}");
+}
