@@ -1,25 +1,34 @@
 //! Schema migrations: SQL texts that are part of the program, each applied once, in order.
 //!
-//! A table in the schema, created by the first migration, holds the number of the last one in its single row and column
-//! `migration int`. A migration and its number are one transaction, so that a failed migration leaves nothing behind.
-//! Migrations run on a dedicated connection under a session-level advisory lock: if several processes start, one migrates,
-//! and the others wait and then find nothing to do.
+//! A table in the schema, created by the first migration, has a single row with the number of the last one (`migration int`), the
+//! release that applied it (`release text`), and the last migration that a release has to know to use the schema (`oldest int`): after
+//! an upgrade that is taken back, the former release goes on with the newer schema if it knows that one, and else refuses it.
+//!
+//! A migration and its number are one transaction, so that a failed migration leaves nothing behind. Migrations run on a dedicated
+//! connection under a session-level advisory lock: if several processes start, one migrates, and the others wait and then find
+//! nothing to do.
 
 use std::time::Duration;
 
 use super::connection::Connection;
-use super::{Database, Type, column};
+use super::{Database, Param, Type, column};
 
 /// Extra time for the answer of a server that cancels the statement at its own timeout.
 const GRACE: Duration = Duration::from_secs(5);
 /// SQLSTATE `lock_not_available`.
 const LOCK_TIMEOUT: &str = "55P03";
+/// This release, as it is noted beside the migrations that it applies.
+const RELEASE: &str = env!("CARGO_PKG_VERSION");
 
 /// One migration. Its number is its position in the list, from 1; a released migration never changes.
 #[derive(Clone, Copy, Debug)]
 pub struct Migration {
     /// What it does, for errors and the log.
     pub name: &'static str,
+    /// A release may use the schema after this migration if it knows the migration of this number, from 1. What older releases do not
+    /// see (a new table, a column with a default) leaves it where it was; what they rely on goes no earlier than one release after
+    /// nobody uses it any more.
+    pub oldest: i32,
     /// Statements without `BEGIN` and `COMMIT`; each must be allowed in a transaction.
     pub sql: &'static str,
 }
@@ -41,25 +50,37 @@ struct Record {
     sql: &'static str,
 }
 
-/// The version of a schema.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What of a schema there is.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// The last applied migration; 0 if there is none.
     pub applied: i32,
     /// The last migration that this program has.
     pub known: i32,
+    /// The last migration that a release has to know to use the schema; 0 if there is no schema.
+    pub oldest: i32,
+    /// The release that applied the last migration; empty if there is no schema.
+    pub release: String,
 }
 
 /// Why migrating the schema, or reading its version, failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A newer release has migrated the schema, so this release must not use it.
-    #[error("the schema is at migration {applied}, but this release only knows {known}: a newer release is needed")]
+    /// A newer release has migrated the schema in a way that this release must not use.
+    #[error(
+        "towline {release} has brought the schema to migration {applied}, which needs a release that knows migration {oldest}; this is \
+         towline {}, which knows {known}: run towline {release} or a later one, or restore the database as it was before",
+        RELEASE
+    )]
     Newer {
         /// The last migration that was applied.
         applied: i32,
         /// The last one that this program has.
         known: i32,
+        /// The last one that a program has to have.
+        oldest: i32,
+        /// The release that applied the last one.
+        release: String,
     },
     #[error("another process is migrating the schema and did not finish within {}", humantime::format_duration(*.within))]
     Locked { within: Duration },
@@ -104,10 +125,18 @@ impl Status {
         (self.known - self.applied).max(0)
     }
 
-    /// An error if the schema is newer than this program.
+    /// Whether a newer release has migrated the schema.
+    pub fn is_newer(&self) -> bool {
+        self.applied > self.known
+    }
+
+    /// An error if this release must not use the schema.
     pub fn check(self) -> Result<Self, Error> {
-        let Self { applied, known } = self;
-        if applied > known { Err(Error::Newer { applied, known }) } else { Ok(self) }
+        if self.oldest <= self.known {
+            return Ok(self);
+        }
+        let Self { applied, known, oldest, release } = self;
+        Err(Error::Newer { applied, known, oldest, release })
     }
 }
 
@@ -140,13 +169,14 @@ impl Migrations {
     pub async fn run(&self, database: &Database, limit: Duration) -> Result<Status, Error> {
         let mut connection = Self::connection(database).await.map_err(|source| Error::Prepare { source })?;
         let (table, status) = self.read(&mut connection).await?;
-        if status.check()?.pending() == 0 {
+        let status = status.check()?;
+        if status.pending() == 0 {
             return Ok(status);
         }
         lock(&mut connection, &table, limit).await?;
         // Another process may have migrated in the meantime.
         let (table, before) = self.read(&mut connection).await?;
-        before.check()?;
+        let before = before.check()?;
         for (number, migration) in (1..).zip(self.list).filter(|(number, _)| *number > before.applied) {
             let record = self.record.filter(|record| number >= record.first).map(|record| record.sql);
             apply(&mut connection, &table, (number, migration), record, limit).await?;
@@ -171,11 +201,16 @@ impl Migrations {
         let found = found.first().ok_or(Error::NoSchema)?;
         let table: String = column(QUERY, found, 0).map_err(read)?;
         if !column::<bool>(QUERY, found, 1).map_err(read)? {
-            return Ok((table, Status { applied: 0, known }));
+            return Ok((table, Status { applied: 0, known, oldest: 0, release: String::new() }));
         }
-        let rows = connection.all(QUERY, &format!("SELECT migration FROM {table}"), &[]).await.map_err(read)?;
+        let text = format!("SELECT migration, oldest, release FROM {table}");
+        let rows = connection.all(QUERY, &text, &[]).await.map_err(read)?;
         match rows.as_slice() {
-            [row] => Ok((table, Status { applied: column(QUERY, row, 0).map_err(read)?, known })),
+            [row] => {
+                let applied = column(QUERY, row, 0).map_err(read)?;
+                let (oldest, release) = (column(QUERY, row, 1).map_err(read)?, column(QUERY, row, 2).map_err(read)?);
+                Ok((table, Status { applied, known, oldest, release }))
+            }
             rows => Err(Error::Table { table, rows: u64::try_from(rows.len()).unwrap_or(u64::MAX) }),
         }
     }
@@ -214,8 +249,9 @@ async fn apply(
     let timeout = format!("SET LOCAL statement_timeout = {}", milliseconds(limit));
     transaction.run(QUERY, &timeout).await.map_err(failed)?;
     transaction.run(QUERY, migration.sql).await.map_err(failed)?;
-    let text = format!("UPDATE {table} SET migration = $1");
-    let rows = transaction.execute(QUERY, &text, &[(&number, Type::INT4)]).await.map_err(failed)?;
+    let text = format!("UPDATE {table} SET migration = $1, oldest = greatest(oldest, $2), release = $3");
+    let values: [Param<'_>; 3] = [(&number, Type::INT4), (&migration.oldest, Type::INT4), (&RELEASE, Type::TEXT)];
+    let rows = transaction.execute(QUERY, &text, &values).await.map_err(failed)?;
     if rows != 1 {
         return Err(Error::Table { table: table.to_owned(), rows });
     }

@@ -10,6 +10,7 @@ pub const SCHEMA: Migrations = Migrations::new(
     &[
         Migration {
             name: "create documents, log, claims and the state of syncsets",
+            oldest: 1,
             sql: concat!(
                 include_str!("schema/tables.sql"),
                 include_str!("schema/origin.sql"),
@@ -18,17 +19,18 @@ pub const SCHEMA: Migrations = Migrations::new(
                 include_str!("schema/syncsets.sql"),
             ),
         },
-        Migration { name: "record who changed what", sql: include_str!("schema/history.sql") },
-        Migration { name: "find work by namespace", sql: include_str!("schema/namespaces.sql") },
+        Migration { name: "record who changed what", oldest: 2, sql: include_str!("schema/history.sql") },
+        Migration { name: "find work by namespace", oldest: 3, sql: include_str!("schema/namespaces.sql") },
         Migration {
             name: "keep how much each namespace has",
+            oldest: 4,
             sql: concat!(
                 include_str!("schema/usage.sql"),
                 include_str!("schema/procedure.sql"),
                 include_str!("schema/renumber.sql"),
             ),
         },
-        Migration { name: "count what each namespace has", sql: include_str!("schema/count.sql") },
+        Migration { name: "count what each namespace has", oldest: 5, sql: include_str!("schema/count.sql") },
     ],
 )
 .recorded(2, RECORD);
@@ -38,7 +40,7 @@ const RECORD: &str = "insert into towline_history (at, actor, address, via, verb
      coalesce(host(inet_client_addr()), ''), 'database', 'migrate', jsonb_build_object('note', $1::text)::text)";
 
 /// The schema as it is after [`migrate`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Migrated {
     pub before: Status,
     /// Whether the database shows where its versions come from. If not, a promoted standby and a restored dump go unnoticed, and

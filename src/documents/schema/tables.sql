@@ -2,9 +2,11 @@
 
 create sequence towline_version as bigint;
 
--- Its single row: the last migration, the server that the versions come from, and the version up to which the log is compacted.
+-- Its single row: the last migration, the server that the versions come from, the version up to which the log is compacted, the last
+-- migration that a release has to know, and the release that applied the last one.
 create table towline_meta (
-  one boolean primary key default true check (one), migration int not null, origin text not null, base bigint not null);
+  one boolean primary key default true check (one), migration int not null, origin text not null, base bigint not null,
+  oldest int not null default 0, release text not null default '');
 insert into towline_meta values (true, 0, '', 0);
 
 -- `data` holds a document's own fields that are not sealed. "No namespace" is ''.

@@ -13,6 +13,7 @@ use crate::config;
 use crate::config::fault::Error;
 use crate::config::setting::Setting;
 use crate::db::DatabaseUrl;
+use crate::db::migrations::Status;
 use crate::documents::{self, SCHEMA};
 use crate::job::check::say;
 use crate::job::command::{Exit, JobCommand, Load, Order, complain};
@@ -122,13 +123,16 @@ async fn migrate(config: HubConfig) -> Exit {
     let migrating = documents::migrate(&database, MIGRATE_WITHIN);
     match telling(&format!("migrating database {}", database.place()), migrating).await {
         Ok(migrated) => {
-            let before = migrated.before;
-            let place = database.place();
-            say(&format!(
-                "database {place}: {} migrations applied, the schema is at {}",
-                before.pending(),
-                before.known
-            ));
+            let (place, before) = (database.place(), migrated.before);
+            let (pending, known) = (before.pending(), before.known);
+            say(&if before.is_newer() {
+                let (release, applied) = (before.release, before.applied);
+                format!(
+                    "database {place}: towline {release} has brought the schema to {applied}, this release knows {known} and may use it"
+                )
+            } else {
+                format!("database {place}: {pending} migrations applied, the schema is at {known}")
+            });
             Exit::Done
         }
         Err(error) => failed(&error),
@@ -139,8 +143,11 @@ async fn status(config: HubConfig) -> Exit {
     let database = documents::open(config.database);
     match SCHEMA.status(&database).await {
         Ok(status) => {
-            let (place, applied, known) = (database.place(), status.applied, status.known);
+            let (place, Status { applied, known, oldest, release }) = (database.place(), &status);
             say(&format!("database {place}: the schema is at migration {applied}, this release knows {known}"));
+            if *applied > 0 {
+                say(&format!("applied by towline {release}, for releases that know migration {oldest}"));
+            }
             if status.pending() == 0 && status.check().is_ok() { Exit::Done } else { Exit::Failed }
         }
         Err(error) => failed(&error),

@@ -207,11 +207,24 @@ async fn until_connected(hub: &Hub, scope: &Scope) -> bool {
 
 /// None once the schema is as this release needs it, else why it is not.
 async fn bring_up_to_date(hub: &Hub) -> Result<Option<String>, migrations::Error> {
-    if hub.config.migrate {
-        documents::migrate(&hub.database, MIGRATE_WITHIN).await?;
-        return Ok(None);
+    let (status, pending) = if hub.config.migrate {
+        (documents::migrate(&hub.database, MIGRATE_WITHIN).await?.before, 0)
+    } else {
+        let status = SCHEMA.status(&hub.database).await?.check()?;
+        let pending = status.pending();
+        (status, pending)
+    };
+    if status.is_newer() {
+        let migrations::Status { applied, known, release, .. } = &status;
+        let database = hub.database.place();
+        tracing::warn!(
+            database,
+            release,
+            applied,
+            known,
+            "a newer release has migrated the schema, which this one may use"
+        );
     }
-    let pending = SCHEMA.status(&hub.database).await?.check()?.pending();
     Ok((pending > 0).then(|| format!("{pending} migrations of the schema are missing, run `towline migrate`")))
 }
 

@@ -1,7 +1,6 @@
 //! The schema, and which servers are refused.
 
 use integration::postgres::ADMIN;
-use towline::test_api::db::migrations::Status;
 use towline::test_api::documents::{self, Key, Kind, Migrated, SCHEMA, Store};
 
 use crate::documents::world::{LIMIT, Stage, create, run, server, source};
@@ -14,10 +13,11 @@ fn the_schema_is_made_once_however_many_replicas_start() {
         let made = futures::future::join_all(replicas.iter().map(|replica| documents::migrate(replica, LIMIT))).await;
         let mut before: Vec<i32> = made.into_iter().map(|made| made.expect("the schema").before.applied).collect();
         before.sort_unstable();
-        let known = SCHEMA.status(&replicas[0]).await.expect("a status").known;
+        let status = SCHEMA.status(&replicas[0]).await.expect("a status");
+        let known = status.known;
         assert_eq!(before, [0, known, known]);
         let again = documents::migrate(&replicas[0], LIMIT).await.expect("nothing is left to do");
-        assert_eq!(again, Migrated { before: Status { applied: known, known }, shows_origin: true });
+        assert_eq!(again, Migrated { before: status, shows_origin: true });
         for kind in Kind::ALL {
             let table = format!("select count(*) from {}", kind.plural());
             assert_eq!(stage.number(&table).await, 0);
