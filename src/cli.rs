@@ -7,7 +7,8 @@ mod table;
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
@@ -23,11 +24,20 @@ use crate::job::output::{Format, Output};
 use crate::job::progress::telling;
 pub use client::{AdminUrl, Error};
 
+/// The version; a release also says the commit that it was built from, and that commit's date.
+static VERSION: LazyLock<String> = LazyLock::new(|| {
+    let version = env!("CARGO_PKG_VERSION");
+    match (option_env!("TOWLINE_COMMIT"), option_env!("TOWLINE_DATE")) {
+        (Some(commit), Some(date)) => format!("{version} ({commit}, {date})"),
+        _ => version.to_owned(),
+    }
+});
+
 /// The command line of `towline`.
 #[derive(Debug, Parser)]
 #[command(
     name = "towline",
-    version,
+    version = VERSION.as_str(),
     about = "Keeps many Kubernetes clusters and a hub in step: syncs resources between clusters, renews leases on a hub, \
              rolls up status from a hub's database, serves a hub of its own and applies its syncsets to clusters, and reports \
              Helm releases to an API"
@@ -45,6 +55,17 @@ pub enum Command {
     Run(ConfigFile),
     /// Report all faults of a configuration
     Check(CheckCommand),
+    /// Print the completion of commands for a shell, to be sourced
+    Completion {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write the man pages into a directory
+    #[command(hide = true)]
+    Man {
+        /// The directory, which exists
+        directory: PathBuf,
+    },
     /// A command for a running daemon.
     #[command(flatten)]
     Remote(Remote),
@@ -73,6 +94,19 @@ const OF_SECTION: &str = "-section";
 
 fn command_line(jobs: JobList) -> clap::Command {
     Cli::command().subcommands(jobs.commands().map(|command| command.arguments))
+}
+
+/// Writes the completion of the command line for a shell.
+pub fn complete(jobs: JobList, shell: clap_complete::Shell, out: &mut impl Write) -> std::io::Result<()> {
+    // Errors of the writer can't be seen through the library, which stops the process by a panic.
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut command_line(jobs), "towline", &mut text);
+    out.write_all(&text).and_then(|()| out.flush())
+}
+
+/// Writes a man page for each command.
+pub fn man_pages(jobs: JobList, directory: &Path) -> std::io::Result<()> {
+    clap_mangen::generate_to(command_line(jobs), directory)
 }
 
 /// Parses a command line. `--help` and `--version`, too, are errors for clap, which knows their exit codes.
@@ -213,7 +247,7 @@ pub struct StatusCommand {
     /// Also show the actor tree
     #[arg(long)]
     pub tree: bool,
-    /// Exit with code 1 if a cluster or a section is not well
+    /// Exit with code 3 if a cluster or a section is not well
     #[arg(long)]
     pub exit_code: bool,
 }
@@ -250,7 +284,7 @@ impl Remote {
             Self::Status(command) => {
                 let status = client::ask(&command.admin, &Method::GET, "/status", None).await?;
                 if command.exit_code && !table::is_well(&status) {
-                    exit = Exit::Failed;
+                    exit = Exit::NotWell;
                 }
                 let output = command.format.output;
                 output.document(&status).unwrap_or_else(|| match output {
@@ -313,7 +347,6 @@ fn lines(document: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
     use std::process::ExitCode;
 
     use super::*;
@@ -344,6 +377,19 @@ mod tests {
     #[test]
     fn the_command_line_is_well_formed() {
         command_line(JOBS).debug_assert();
+    }
+
+    #[test]
+    fn each_shell_completes_what_people_type_and_nothing_else() {
+        for shell in [clap_complete::Shell::Bash, clap_complete::Shell::Zsh, clap_complete::Shell::Fish] {
+            let mut text = Vec::new();
+            complete(JOBS, shell, &mut text).expect("it is written");
+            let text = String::from_utf8(text).expect("text");
+            for word in ["status", "explain", "approve", "exit-code", "certificate-authority"] {
+                assert!(text.contains(word), "{shell}: {word}");
+            }
+            assert!(!text.contains(OF_SECTION), "{shell}");
+        }
     }
 
     #[test]

@@ -19,6 +19,8 @@ pub fn execute(jobs: JobList, arguments: impl IntoIterator<Item = OsString>) -> 
         Given::Own(Command::Check(command)) => with_config(jobs.load(command.file.path()), |config| {
             if command.connect { block_on(check::connect(&config, jobs)) } else { check::file(&config, jobs) }
         }),
+        Given::Own(Command::Completion { shell }) => written(cli::complete(jobs, shell, &mut std::io::stdout())),
+        Given::Own(Command::Man { directory }) => written(cli::man_pages(jobs, &directory)),
         Given::Own(Command::Remote(remote)) => block_on(async {
             match remote.execute(&mut std::io::stdout()).await {
                 Ok(exit) => exit,
@@ -47,6 +49,13 @@ fn misconfigured(error: &config::Error) -> Exit {
     };
     complain(&text);
     Exit::Usage
+}
+
+fn written(outcome: std::io::Result<()>) -> Exit {
+    match outcome {
+        Ok(()) => Exit::Done,
+        Err(error) => failed(&full_text(&error)),
+    }
 }
 
 fn run(config: Config, jobs: JobList) -> Exit {

@@ -70,15 +70,10 @@ pub struct HubClient {
 
 /// A task that says why it failed.
 pub fn task(work: impl Future<Output = Result<Exit, Error>> + Send + 'static) -> Order {
-    task_or(Exit::Failed, work)
-}
-
-/// A task that says why it failed, and then ends with this status.
-pub fn task_or(exit: Exit, work: impl Future<Output = Result<Exit, Error>> + Send + 'static) -> Order {
     let work = async move {
         work.await.unwrap_or_else(|error| {
             complain_of(&error);
-            exit
+            Exit::Failed
         })
     };
     Order::Task(work.boxed())

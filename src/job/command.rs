@@ -109,10 +109,8 @@ impl ConfigFile {
 pub enum Exit {
     Done,
     Failed,
-    /// `diff`: something would change.
-    Differs,
-    /// `diff`: something could not be compared, or would be refused.
-    Uncompared,
+    /// With `--exit-code`: there is an answer, and not a good one.
+    NotWell,
     /// The command line or the configuration is wrong; clap ends the process so by itself.
     Usage,
 }
@@ -121,8 +119,9 @@ impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         match exit {
             Exit::Done => Self::SUCCESS,
-            Exit::Failed | Exit::Differs => Self::FAILURE,
-            Exit::Usage | Exit::Uncompared => Self::from(2),
+            Exit::Failed => Self::FAILURE,
+            Exit::Usage => Self::from(2),
+            Exit::NotWell => Self::from(3),
         }
     }
 }

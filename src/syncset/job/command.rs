@@ -9,8 +9,8 @@ mod pause;
 mod resync;
 mod which;
 
-use crate::job::client::{Error, task, task_or};
-use crate::job::command::{Exit, JobCommand, Load};
+use crate::job::client::{Error, task};
+use crate::job::command::{JobCommand, Load};
 
 /// The part of `--help` about the annotations.
 const ANNOTATIONS: &str = "\
@@ -23,14 +23,15 @@ Helm releases: `towline resync inventory [NAMESPACE/NAME]` sends one again, or a
 const EXPLAIN_INVENTORY: &str = "\
 Helm releases: `towline explain inventory NAMESPACE/NAME` shows what one waits for; see `towline explain inventory --help`.";
 const EXIT_CODES: &str = "\
-Exit codes: 0 nothing would change; 1 something would; 2 something could not be compared or would be refused, or the command failed.";
+Exit codes: 0 compared; 1 something could not be compared or would be refused, or the command failed; 3, with --exit-code: something \
+would change.";
 
 pub fn commands() -> Vec<JobCommand> {
     let resync = |command: resync::ResyncCommand, _: &Load| Ok(task(resync::resync(command)));
     let pause = |command: pause::PauseCommand, _: &Load| Ok(task(pause::pause(command)));
     let resume = |command: pause::ResumeCommand, _: &Load| Ok(task(pause::resume(command)));
     let explain = |command: explain::ExplainCommand, _: &Load| Ok(task(explain::explain(command)));
-    let diff = |command: diff::DiffCommand, _: &Load| Ok(task_or(Exit::Uncompared, diff::diff(command)));
+    let diff = |command: diff::DiffCommand, _: &Load| Ok(task(diff::diff(command)));
     let failures = |command: failures::FailuresCommand, _: &Load| Ok(task(failures::failures(command)));
     vec![
         JobCommand::new("resync", "Compare clusters with everything that syncsets want of them, now", resync)

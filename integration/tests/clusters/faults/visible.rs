@@ -62,7 +62,7 @@ async fn shows_dead(towline: &Towline, dead: &str, other: &str) {
     assert_eq!(gauge(towline, "towline_section_well{section=\"lane\"}").await, Some(0.0));
 
     let (text, code) = table(towline, &["--exit-code"]).await;
-    assert_eq!(code, Some(1), "{text}");
+    assert_eq!(code, Some(3), "{text}");
     let lines: Vec<&str> = text.lines().collect();
     assert!(lines[0].starts_with("CLUSTER") && lines[0].ends_with("REASON"), "{text}");
     assert!(lines.iter().any(|line| line.starts_with(dead) && line.contains("connection refused (")), "{text}");
@@ -194,7 +194,7 @@ fn an_object_that_somebody_s_finalizer_holds_is_told_by_the_finalizer_s_name() {
         });
         assert!(sentences.contains(&message.to_owned()), "{message}");
         let (text, code) = table(&towline, &["--exit-code"]).await;
-        assert_eq!(code, Some(1));
+        assert_eq!(code, Some(3));
         let row = text.lines().find(|line| line.starts_with(&key("o0"))).unwrap();
         assert!(row.ends_with("waits for finalizer example.com/never (edge) → ask its owner"), "{text}");
 

@@ -163,7 +163,7 @@ fn a_kind_that_was_never_installed_on_the_edge_is_named_with_the_cluster_and_wha
                 let is_told = rows.into_iter().any(|line| line.contains(" not_ready ") && names_it(line))
                     && section["waits_for"].as_str().is_some_and(names_it)
                     && (ready.status, names_it(&ready.body)) == (503, true)
-                    && output.status.code() == Some(1);
+                    && output.status.code() == Some(3);
                 if is_told { Ok(()) } else { Err(format!("{section}\n{}\n{table}", ready.body)) }
             })
             .await

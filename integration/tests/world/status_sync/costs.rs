@@ -87,17 +87,12 @@ async fn rests(name: &str, policies: usize, clusters: usize, others: usize) {
 
 #[test]
 fn rest_costs_no_request_and_one_statement_a_family() {
-    run(rests("rest", 500, 200, 200));
+    run(rests("thousand", 1_000, 3, 10));
 }
 
 #[test]
 fn a_few_objects_cost_as_many_statements() {
     run(rests("few", 10, 5, 10));
-}
-
-#[test]
-fn a_thousand_objects_cost_as_many_statements() {
-    run(rests("thousand", 1_000, 3, 10));
 }
 
 #[test]

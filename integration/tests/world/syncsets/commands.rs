@@ -43,10 +43,10 @@ impl Stage {
         self.answered(document).await.1
     }
 
-    /// With which code `towline diff` of a document ends, and what it prints.
+    /// With which code `towline diff --exit-code` of a document ends, and what it prints.
     pub(crate) async fn answered(&self, document: &Value) -> (i32, String) {
         let file = file(&format!("{}-diff", self.namespace), document);
-        self.ended(&["diff", "-f", &file.display().to_string()]).await
+        self.ended(&["diff", "-f", &file.display().to_string(), "--exit-code"]).await
     }
 
     /// What `towline explain` prints of an object on a cluster of the test.

@@ -28,6 +28,9 @@ pub(super) struct DiffCommand {
     /// Try them on all clusters, at most 1,000
     #[arg(long, conflicts_with = "sample")]
     all: bool,
+    /// Exit with code 3 if something would change
+    #[arg(long)]
+    exit_code: bool,
     #[command(flatten)]
     format: Format,
     #[command(flatten)]
@@ -89,7 +92,7 @@ pub(super) async fn diff(command: DiffCommand) -> Result<Exit, Error> {
     if let Some(text) = output.document(&json!({"items": answers})) {
         say(text.trim_end_matches('\n'));
     }
-    Ok(found.exit())
+    Ok(found.exit(command.exit_code))
 }
 
 /// A document of the file, if it can be compared.
@@ -121,10 +124,10 @@ impl Found {
         *self = Self { differs: self.differs || differs, fails: self.fails || fails };
     }
 
-    fn exit(self) -> Exit {
+    fn exit(self, tells_changes: bool) -> Exit {
         match self {
-            Self { fails: true, .. } => Exit::Uncompared,
-            Self { differs: true, .. } => Exit::Differs,
+            Self { fails: true, .. } => Exit::Failed,
+            Self { differs: true, .. } if tells_changes => Exit::NotWell,
             Self { .. } => Exit::Done,
         }
     }
@@ -290,14 +293,15 @@ mod tests {
 
     #[test]
     fn the_exit_code_is_the_worst_of_what_was_found() {
-        let of = |clusters: &[Value]| Found::of(&json!({"sample": clusters})).exit();
+        let of = |clusters: &[Value]| Found::of(&json!({"sample": clusters})).exit(true);
         let (same, away) = (json!({"create": 0}), json!({"obstacle": "unreachable"}));
         let (changed, failed) = (json!({"change": 1}), json!({"change": 1, "failed": 1}));
         assert_eq!(of(&[]), Exit::Done);
         assert_eq!(of(&[same.clone(), away.clone()]), Exit::Done);
-        assert_eq!(of(&[same, changed.clone(), away.clone()]), Exit::Differs);
-        assert_eq!(of(&[changed, failed]), Exit::Uncompared);
-        assert_eq!(of(&[away]), Exit::Uncompared, "nothing was compared");
-        assert_eq!(Found::of(&json!({"noLonger": 1, "sample": []})).exit(), Exit::Differs);
+        assert_eq!(of(&[same, changed.clone(), away.clone()]), Exit::NotWell);
+        assert_eq!(of(&[changed, failed]), Exit::Failed);
+        assert_eq!(of(&[away]), Exit::Failed, "nothing was compared");
+        assert_eq!(Found::of(&json!({"noLonger": 1, "sample": []})).exit(true), Exit::NotWell);
+        assert_eq!(Found::of(&json!({"noLonger": 1, "sample": []})).exit(false), Exit::Done);
     }
 }
