@@ -266,6 +266,7 @@ impl AdminChild {
             sections: shown,
             clusters: Arc::new(move || clusters.iter().map(Cluster::status).collect()),
             tree: Arc::clone(&self.tree) as Arc<dyn Tree>,
+            hosts: self.daemon.hosts.clone(),
             token_file: self.daemon.admin_token_file.clone(),
         };
         let stop = CancellationToken::new();

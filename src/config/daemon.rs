@@ -8,7 +8,7 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
 
 use super::fields::Fields;
-use super::names::NamespaceName;
+use super::names::{NamespaceName, is_subdomain};
 use super::setting::{PositiveDuration, Setting, Unfit, one_of};
 
 /// Settings of the process: `[daemon]`.
@@ -20,6 +20,9 @@ pub struct DaemonConfig {
     /// How long a shutdown waits for work that has begun; `30s` by default. If it is too short, writes end with an unknown
     /// outcome, which costs a read at the next start. It should be shorter than the platform's own grace period.
     pub shutdown_grace: Duration,
+    /// Names by which clients reach the admin server besides addresses, `localhost`, names without a dot and Services; in lower case. A
+    /// request with another `Host` is refused.
+    pub hosts: Vec<String>,
     /// What is logged, and in which format.
     pub log: LogConfig,
     /// File with the token that authorizes changes (`approve`, `detach`, `attach`, `resync`), from this host, too. None by default: then
@@ -36,6 +39,7 @@ impl Default for DaemonConfig {
         Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8384)),
             shutdown_grace: Duration::from_secs(30),
+            hosts: Vec::new(),
             log: LogConfig::default(),
             admin_token_file: None,
             state_namespace: None,
@@ -49,6 +53,8 @@ impl DaemonConfig {
         let mut daemon = Self::default();
         fields.set("listen", &mut daemon.listen);
         fields.set_as::<PositiveDuration, _>("shutdown_grace", &mut daemon.shutdown_grace);
+        let hosts = fields.optional::<Vec<HostName>>("hosts").unwrap_or_default();
+        daemon.hosts = hosts.into_iter().map(|HostName(name)| name).collect();
         if let Some(log) = fields.nested("log") {
             daemon.log = LogConfig::read(log);
         }
@@ -56,6 +62,23 @@ impl DaemonConfig {
         daemon.state_namespace = fields.optional::<NamespaceName>("state_namespace").map(String::from);
         fields.finish();
         daemon
+    }
+}
+
+#[derive(PartialEq, Eq)]
+struct HostName(String);
+
+impl Setting for HostName {
+    const ALLOWED: &'static str = "a DNS name such as \"edge-1.example.com\", without a port";
+
+    fn from_text(text: &str) -> Result<Self, Unfit> {
+        let tamed = text.to_lowercase();
+        let tamed = tamed.split_once("://").map_or(tamed.as_str(), |(_, rest)| rest);
+        let tamed = tamed.split(['/', ':']).next().unwrap_or_default().trim_end_matches('.').to_owned();
+        if tamed == text && is_subdomain(text) {
+            return Ok(Self(tamed));
+        }
+        Err(Unfit { reason: None, suggestion: is_subdomain(&tamed).then_some(tamed) })
     }
 }
 
@@ -140,6 +163,20 @@ impl From<Filter> for String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_host_is_a_name_without_a_port() {
+        assert!(HostName::from_text("edge-1.example.com").is_ok());
+        for wrong in
+            ["Edge-1.example.com", "edge-1.example.com:8384", "http://edge-1.example.com/status", "edge-1.example.com."]
+        {
+            let suggestion = HostName::from_text(wrong).err().and_then(|unfit| unfit.suggestion);
+            assert_eq!(suggestion.as_deref(), Some("edge-1.example.com"), "{wrong}");
+        }
+        for wrong in ["", "*.example.com", "a b"] {
+            assert!(HostName::from_text(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn a_word_that_is_no_level_does_not_silence_the_log() {

@@ -1,8 +1,9 @@
-//! Whether a request on loopback is one of this machine's own programs. A page in a browser on this machine can connect, too, and so can
+//! Whether a request names this server as its own clients do, and whether one on loopback is of this machine's own programs. A page in a browser on this machine can connect, too, and so can
 //! the clients of a proxy on it. Their requests show where they come from.
 
 use std::net::IpAddr;
 
+use http::HeaderMap;
 use http::header::{FORWARDED, HOST, HeaderName, ORIGIN, VIA};
 use http::request::Parts;
 use http::uri::Authority;
@@ -43,6 +44,22 @@ pub fn foreign(request: &Parts) -> Option<&'static str> {
     None
 }
 
+/// Whether all `Host` headers name a server as those do who are inside its cluster, on its machine or have its address: an address,
+/// `localhost`, a name without a dot, a Service, or one of `hosts`. A page in a browser whose own name was made to lead here names itself.
+pub fn has_own_host(headers: &HeaderMap, hosts: &[String]) -> bool {
+    let is_own = |host: &http::HeaderValue| {
+        let Some(authority) = host.to_str().ok().and_then(|host| host.parse::<Authority>().ok()) else { return false };
+        let name = authority.host().trim_end_matches('.').to_ascii_lowercase();
+        let address = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(&name);
+        address.parse::<IpAddr>().is_ok()
+            || !name.contains('.')
+            || name.ends_with(".svc")
+            || name.ends_with(".svc.cluster.local")
+            || hosts.contains(&name)
+    };
+    headers.get_all(HOST).iter().all(is_own)
+}
+
 /// Whether a host with an optional port is this machine by its name: a page that has made its own name lead here has another.
 fn is_local(host: &str) -> bool {
     let Ok(authority) = host.parse::<Authority>() else { return false };
@@ -78,6 +95,50 @@ mod tests {
         }
         assert!(denied(&[]), "no host at all");
         assert!(denied(&[("host", "localhost"), ("host", "evil.example")]));
+    }
+
+    #[test]
+    fn a_host_is_own_if_no_page_of_elsewhere_can_have_it() {
+        let hosts = ["edge-1.example.com".to_owned()];
+        let is_own = |host: &str| {
+            let mut headers = HeaderMap::new();
+            headers.append(HOST, host.parse().expect("a value"));
+            has_own_host(&headers, &hosts)
+        };
+        for own in [
+            "127.0.0.1:8384",
+            "10.0.0.7",
+            "[::1]:8384",
+            "[2001:db8::1]",
+            "localhost:8384",
+            "towline",
+            "TOWLINE:8384",
+            "towline.edge.svc",
+            "towline.edge.svc:8384",
+            "towline.edge.svc.cluster.local.",
+            "edge-1.example.com:8384",
+            "Edge-1.Example.com",
+        ] {
+            assert!(is_own(own), "{own}");
+        }
+        for foreign in [
+            "evil.example",
+            "evil.example:8384",
+            "127.0.0.1.evil.example",
+            "towline.svc.evil.example",
+            ".svc.evil.example",
+            "edge-2.example.com",
+            "x.edge-1.example.com",
+            "a b",
+            "",
+        ] {
+            assert!(!is_own(foreign), "{foreign}");
+        }
+        assert!(has_own_host(&HeaderMap::new(), &[]), "a browser always sends one");
+        let mut two = HeaderMap::new();
+        two.append(HOST, "localhost".parse().expect("a value"));
+        two.append(HOST, "evil.example".parse().expect("a value"));
+        assert!(!has_own_host(&two, &[]));
     }
 
     #[test]

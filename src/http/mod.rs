@@ -25,7 +25,7 @@ pub use alive::{Alive, Answers};
 pub use client::{Ask, Client, ClientSettings, Error, Post, Retry};
 pub use connector::direct;
 pub use files::{FileWatch, Files};
-pub use foreign::foreign;
+pub use foreign::{foreign, has_own_host};
 #[cfg(test)]
 pub use networks::LOCAL_NETWORKS;
 pub use networks::{Denied, DeniedNetworks, Network, NotANetwork, Unresolved};

@@ -14,7 +14,7 @@
 //! | `POST /resync/{section}?name=…` | the section's answer; without a name all is done again |
 //! | `GET /explain/{section}?name=…` | the state of one object, in lines or as in the report |
 //!
-//! All but `/metrics` answer with JSON; errors are `{"error": "…"}`. Changes need the token, or without one a program of this machine: see `access`.
+//! A request with a foreign `Host` gets 421. All but `/metrics` answer with JSON; errors are `{"error": "…"}`. Changes need the token, or without one a program of this machine: see `access`.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -23,7 +23,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, Query, Request, State};
+use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
@@ -40,7 +41,7 @@ use super::access::{Denied, authorize};
 use super::condition::Readiness;
 use super::{Held, Refused, Section, Tree};
 use crate::cluster::ClusterStatus;
-use crate::http::Peer;
+use crate::http::{Peer, has_own_host};
 use crate::telemetry::{Family, VERSION, render_families, render_process};
 
 /// An actor tree that does not answer for this long is dead. It is less than probes are apart: the second one that meets a blocked
@@ -59,6 +60,8 @@ pub struct Admin {
     /// The current state of each configured cluster, sorted by name.
     pub clusters: Arc<dyn Fn() -> Vec<ClusterStatus> + Send + Sync>,
     pub tree: Arc<dyn Tree>,
+    /// Names of this server besides those that no page in a browser can have (`daemon.hosts`).
+    pub hosts: Vec<String>,
     /// File with the token that authorizes changes.
     pub token_file: Option<PathBuf>,
 }
@@ -143,7 +146,17 @@ pub(super) fn router(admin: Arc<Admin>) -> Router {
         .route("/explain/{section}", get(explain))
         .fallback(async || Problem::new(StatusCode::NOT_FOUND, "not found"))
         .method_not_allowed_fallback(async || Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method not allowed"))
+        .layer(middleware::from_fn_with_state(Arc::clone(&admin), of_this_server))
         .with_state(admin)
+}
+
+/// Refuses what a page of elsewhere asks by a name of its own that it lets lead here: it could read the answers.
+async fn of_this_server(State(admin): State<Arc<Admin>>, request: Request, next: Next) -> Response {
+    if has_own_host(request.headers(), &admin.hosts) {
+        return next.run(request).await;
+    }
+    let error = "the Host header is no name of this server: use its address, or add the name to daemon.hosts";
+    Problem::new(StatusCode::MISDIRECTED_REQUEST, error).into_response()
 }
 
 async fn metrics(State(admin): State<Arc<Admin>>) -> Response {

@@ -84,6 +84,7 @@ mod tests {
             sections: Vec::new(),
             clusters: Arc::new(Vec::new),
             tree: Arc::new(Still),
+            hosts: Vec::new(),
             token_file: None,
         };
         tokio::spawn(serve(listener, admin, CancellationToken::new()));

@@ -46,8 +46,9 @@ fn daemon() {
     let exit = process::execute(JOBS, arguments.lines().map(OsString::from));
     std::process::exit(match exit {
         Exit::Done => 0,
-        Exit::Failed | Exit::Differs => 1,
-        Exit::Usage | Exit::Uncompared => 2,
+        Exit::Failed => 1,
+        Exit::Usage => 2,
+        Exit::NotWell => 3,
     });
 }
 

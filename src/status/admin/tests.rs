@@ -142,6 +142,7 @@ fn fixture(sections: &[(&str, Readiness)]) -> Fixture {
         sections,
         clusters: Arc::new(clusters),
         tree: Arc::new(ScriptedTree { silence: Duration::from_millis(250), answers: true }),
+        hosts: Vec::new(),
         token_file: None,
     };
     Fixture { admin, asked, scrapes }
@@ -378,4 +379,26 @@ async fn a_change_goes_on_when_its_client_hangs_up() {
         }
     };
     tokio::time::timeout(Duration::from_mins(1), done).await.expect("waited for the approval");
+}
+
+#[tokio::test]
+async fn a_page_that_lets_its_name_lead_here_reads_nothing() {
+    let asks = async |host: &'static str, uri: &str, hosts: &[&str]| {
+        let mut admin = fixture(&[("a", Readiness::Ready)]).admin;
+        admin.hosts = hosts.iter().copied().map(str::to_owned).collect();
+        let mut request = request(Method::GET, uri, NEAR);
+        request.headers_mut().insert(HOST, http::HeaderValue::from_static(host));
+        ask(admin, request).await
+    };
+    for uri in ["/metrics", "/healthz", "/readyz", "/readyz/a", "/status", "/held/a", "/explain/a?name=x", "/nowhere"] {
+        let (status, body) = asks("evil.example:8384", uri, &["edge.example.com"]).await;
+        assert_eq!(status, StatusCode::MISDIRECTED_REQUEST, "{uri}");
+        let error = "the Host header is no name of this server: use its address, or add the name to daemon.hosts";
+        assert_eq!(body, json!({ "error": error }), "{uri}");
+    }
+    for (host, hosts) in
+        [("edge.example.com", &["edge.example.com"][..]), ("towline.edge.svc:8384", &[]), ("localhost:9", &[])]
+    {
+        assert_eq!(asks(host, "/readyz", hosts).await.0, StatusCode::OK, "{host}");
+    }
 }
