@@ -53,8 +53,7 @@ pub fn has_own_host(headers: &HeaderMap, hosts: &[String]) -> bool {
         let address = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(&name);
         address.parse::<IpAddr>().is_ok()
             || !name.contains('.')
-            || name.ends_with(".svc")
-            || name.ends_with(".svc.cluster.local")
+            || name.strip_suffix(".cluster.local").unwrap_or(&name).rsplit('.').next() == Some("svc")
             || hosts.contains(&name)
     };
     headers.get_all(HOST).iter().all(is_own)

@@ -555,7 +555,7 @@ async fn agree(stage: &Stage, document: &Value, refusal: Option<&str>) {
     };
     stage.status("west-1", &format!("the end of {name}: {refusal:?}"), is_ended).await;
     stage.at_rest().await;
-    check(if refusal.is_some() { 1 } else { 0 }, "after").await;
+    check(i32::from(refusal.is_some()), "after").await;
     // Some later case may need what it failed to send.
     stage.remove(&stage.path("syncsets", name)).await;
     stage.at_rest().await;
