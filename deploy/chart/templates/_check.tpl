@@ -111,6 +111,15 @@ the names of keys are checked before, by values.schema.json.
 {{- end -}}
 {{- end -}}
 
+{{- /* A section keeps its state in the ConfigMap `towline-SECTION` of the same namespace. */ -}}
+{{- range $index, $section := $config.sync -}}
+{{- range list "config" "grafana-dashboard" -}}
+{{- if eq (printf "towline-%s" $section.name) (printf "%s-%s" (include "towline.name" $) .) -}}
+{{- $faults = append $faults (printf "config.sync[%d].name: the chart has a ConfigMap towline-%s of its own, where this section would keep its state" $index .) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- /* By these, Deployment and Service find their pods. */ -}}
 {{- range $values := list "labels" "podLabels" -}}
 {{- range list "app.kubernetes.io/name" "app.kubernetes.io/instance" -}}

@@ -32,7 +32,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{/* Metadata of an object: (list $ "suffix"), or with a third element another namespace. */}}
 {{- define "towline.metadata" -}}
 {{- $ := index . 0 -}}
-name: {{ include "towline.name" $ }}{{ index . 1 }}
+name: {{ printf "%s%s" (include "towline.name" $) (index . 1) | quote }}
 namespace: {{ if gt (len .) 2 }}{{ index . 2 | quote }}{{ else }}{{ $.Release.Namespace | quote }}{{ end }}
 labels:
   {{- include "towline.labels" $ | nindent 2 }}
@@ -45,7 +45,7 @@ annotations:
 {{/* The same of an object without a namespace, whose name has the release's. */}}
 {{- define "towline.clusterMetadata" -}}
 {{- $ := index . 0 -}}
-name: {{ $.Release.Namespace }}-{{ include "towline.name" $ }}{{ index . 1 }}
+name: {{ printf "%s-%s%s" $.Release.Namespace (include "towline.name" $) (index . 1) | quote }}
 labels:
   {{- include "towline.labels" $ | nindent 2 }}
 {{- with $.Values.annotations }}

@@ -315,6 +315,29 @@ fn what_people_get_wrong_is_derived() {
 }
 
 #[test]
+fn the_state_is_where_the_daemon_keeps_it() {
+    let role = async |preset: &str, set: &str| {
+        let release = Release::of(preset, &["--set", set]).await;
+        let is_state = |role: &&Value| role["metadata"]["name"] == "towline-state";
+        release.all("Role").find(is_state).unwrap()["metadata"]["namespace"].clone()
+    };
+    run(async {
+        for (preset, set, expected) in [
+            ("edge", "replicas=1", NAMESPACE),
+            ("edge", "config.daemon.state_namespace=kept", "kept"),
+            ("status-sync", "config.election.namespace=elected", "elected"),
+            (
+                "edge",
+                "config.status_sync.cluster=edge,config.status_sync.election_namespace=elected,existingSecrets.database.name=x",
+                "elected",
+            ),
+        ] {
+            assert_eq!(role(preset, set).await, expected, "{preset}: {set}");
+        }
+    });
+}
+
+#[test]
 fn what_is_mistyped_is_refused_with_its_path() {
     // Preset, `--set`, how the sentence begins.
     const MISTYPED: &[(&str, &str, &str)] = &[
@@ -340,6 +363,10 @@ fn what_is_mistyped_is_refused_with_its_path() {
         ),
         ("edge", "config.clusters.west.max_in_flight=9", "config.clusters.west: has no access"),
         ("edge", "config.clusters.hub.max_in_flight=many", "at '/config/clusters/hub/max_in_flight'"),
+        ("edge", "config.daemon.state_namespace=", "at '/config/daemon/state_namespace'"),
+        ("edge", "config.sync[0].name=config", "config.sync[0].name: the chart has a ConfigMap towline-config"),
+        ("edge", "config.clusters.hub.kubeconfig=apiVersion: v1", "at '/config/clusters/hub/kubeconfig'"),
+        ("inventory", "config.inventory.token_file=eyJhbGciOi", "at '/config/inventory/token_file'"),
         ("edge", "existingSecrets.clusters.hub=towline-hub", "at '/existingSecrets/clusters/hub'"),
         ("edge", "existingSecrets.clusters.hbu.name=x", "existingSecrets.clusters.hbu: there is no such cluster"),
         ("edge", "existingSecrets.database.name=x", "existingSecrets.database.name: nobody reads it"),

@@ -212,7 +212,7 @@ fn credentials_that_break_never_replace_those_that_work() {
         }
         let (code, table) = exit().await;
         assert!(
-            code == Some(1) && table.contains("available") && table.contains("new credentials do not work"),
+            code == Some(3) && table.contains("available") && table.contains("new credentials do not work"),
             "{table}"
         );
 

@@ -81,7 +81,7 @@ fn a_paused_local_object_stops_everything_until_it_is_resumed() {
         let message = waits["message"].as_str().unwrap_or_default();
         assert!(message.contains("waiting for the end of the pause on"), "{waits}");
         let (code, told) = command().await;
-        assert_eq!(code, Some(1), "{told}");
+        assert_eq!(code, Some(3), "{told}");
         let told_of =
             |part: &str| told.lines().any(|line| line.contains("paused-local-a/orders") && line.contains(part));
         assert!(told_of(&by) && told_of("remove the annotation to continue"), "{told}");

@@ -69,7 +69,7 @@ fn a_diff_tells_what_would_be_created_changed_taken_and_deleted_and_does_nothing
              ConfigMap diff/dropped is deleted";
         let told = stage.tells(&proposed, line).await;
         assert!(told.starts_with(first), "{told}");
-        assert_eq!(stage.answered(&proposed).await.0, 1, "something would change");
+        assert_eq!(stage.answered(&proposed).await.0, 3, "something would change");
         assert_eq!(state(&stage, plane).await, before, "a dry run changes nothing");
         let found = stage.send(&Request::get("/v1/syncsets/diff/base")).await.json().unwrap();
         assert_eq!(found["generation"], 1, "{found}");
