@@ -137,7 +137,7 @@ fn diffs_try_as_many_clusters_at_once_as_are_a_quarter_of_the_slots() {
         };
         let (one, other, ()) = tokio::join!(stage.ended(&arguments), stage.ended(&arguments), answers);
         for (code, told) in [one, other] {
-            assert_eq!(code, 1, "something would change: {told}");
+            assert_eq!(code, 0, "it was compared: {told}");
             assert_eq!(told.matches("create 1  change 0  delete 0  conflict 0").count(), CLUSTERS, "{told}");
         }
     });
