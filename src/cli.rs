@@ -100,7 +100,11 @@ fn command_line(jobs: JobList) -> clap::Command {
 pub fn complete(jobs: JobList, shell: clap_complete::Shell, out: &mut impl Write) -> std::io::Result<()> {
     // Errors of the writer can't be seen through the library, which stops the process by a panic.
     let mut text = Vec::new();
-    clap_complete::generate(shell, &mut command_line(jobs), "towline", &mut text);
+    let all = command_line(jobs);
+    // Hidden commands would be offered, too.
+    let typed = all.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
+    let mut typed = clap::Command::new("towline").version(VERSION.as_str()).subcommands(typed);
+    clap_complete::generate(shell, &mut typed, "towline", &mut text);
     out.write_all(&text).and_then(|()| out.flush())
 }
 

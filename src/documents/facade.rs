@@ -159,7 +159,9 @@ async fn decided_blocking(
         let context = Context { keyring: &keyring, fresh: Fresh::draw() };
         let (request, author, quota) = &*asked;
         let (decision, item) = decided(present.as_ref(), request, author, &context)?;
-        let item = item.map(|item| Prepared::from(item.within(*quota)));
+        // A deletion is never refused, also where a rotation of keys has made the document's sealed field longer since.
+        let is_limited = !matches!(decision.effect, Effect::Deleting | Effect::Deleted);
+        let item = item.map(|item| Prepared::from(if is_limited { item.within(*quota) } else { item }));
         Ok(Decided { decision, item, length })
     };
     if reads_patches { blocking.apart(decide).await } else { blocking.run(length, decide).await }
