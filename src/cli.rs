@@ -22,22 +22,21 @@ use crate::job::JobList;
 use crate::job::command::{ConfigFile, Exit, JobCommand};
 use crate::job::output::{Format, Output};
 use crate::job::progress::telling;
+use crate::telemetry::VERSION;
 pub use client::{AdminUrl, Error};
 
 /// The version; a release also says the commit that it was built from, and that commit's date.
-static VERSION: LazyLock<String> = LazyLock::new(|| {
-    let version = env!("CARGO_PKG_VERSION");
-    match (option_env!("TOWLINE_COMMIT"), option_env!("TOWLINE_DATE")) {
-        (Some(commit), Some(date)) => format!("{version} ({commit}, {date})"),
-        _ => version.to_owned(),
-    }
-});
+static LONG_VERSION: LazyLock<String> =
+    LazyLock::new(|| match (option_env!("TOWLINE_COMMIT"), option_env!("TOWLINE_DATE")) {
+        (Some(commit), Some(date)) => format!("{VERSION} ({commit}, {date})"),
+        _ => VERSION.to_owned(),
+    });
 
 /// The command line of `towline`.
 #[derive(Debug, Parser)]
 #[command(
     name = "towline",
-    version = VERSION.as_str(),
+    version = LONG_VERSION.as_str(),
     about = "Keeps many Kubernetes clusters and a hub in step: syncs resources between clusters, renews leases on a hub, \
              rolls up status from a hub's database, serves a hub of its own and applies its syncsets to clusters, and reports \
              Helm releases to an API"
@@ -103,7 +102,7 @@ pub fn complete(jobs: JobList, shell: clap_complete::Shell, out: &mut impl Write
     let all = command_line(jobs);
     // Hidden commands would be offered, too.
     let typed = all.get_subcommands().filter(|command| !command.is_hide_set()).cloned();
-    let mut typed = clap::Command::new("towline").version(VERSION.as_str()).subcommands(typed);
+    let mut typed = clap::Command::new("towline").version(LONG_VERSION.as_str()).subcommands(typed);
     clap_complete::generate(shell, &mut typed, "towline", &mut text);
     out.write_all(&text).and_then(|()| out.flush())
 }
@@ -394,6 +393,15 @@ mod tests {
             }
             assert!(!text.contains(OF_SECTION), "{shell}");
         }
+    }
+
+    #[test]
+    fn each_command_that_people_type_has_a_man_page() {
+        let directory = tempfile::tempdir().expect("a directory");
+        man_pages(JOBS, directory.path()).expect("they are written");
+        let has = |page: &str| directory.path().join(page).exists();
+        assert!(has("towline.1") && has("towline-status.1") && has("towline-diff.1"));
+        assert!(!has("towline-explain-section.1") && !has("towline-man.1"));
     }
 
     #[test]

@@ -12,13 +12,12 @@ use std::time::Duration;
 
 use super::connection::Connection;
 use super::{Database, Param, Type, column};
+use crate::telemetry::VERSION;
 
 /// Extra time for the answer of a server that cancels the statement at its own timeout.
 const GRACE: Duration = Duration::from_secs(5);
 /// SQLSTATE `lock_not_available`.
 const LOCK_TIMEOUT: &str = "55P03";
-/// This release, as it is noted beside the migrations that it applies.
-const RELEASE: &str = env!("CARGO_PKG_VERSION");
 
 /// One migration. Its number is its position in the list, from 1; a released migration never changes.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +69,7 @@ pub enum Error {
     #[error(
         "towline {release} has brought the schema to migration {applied}, which needs a release that knows migration {oldest}; this is \
          towline {}, which knows {known}: run towline {release} or a later one, or restore the database as it was before",
-        RELEASE
+        VERSION
     )]
     Newer {
         /// The last migration that was applied.
@@ -250,7 +249,7 @@ async fn apply(
     transaction.run(QUERY, &timeout).await.map_err(failed)?;
     transaction.run(QUERY, migration.sql).await.map_err(failed)?;
     let text = format!("UPDATE {table} SET migration = $1, oldest = greatest(oldest, $2), release = $3");
-    let values: [Param<'_>; 3] = [(&number, Type::INT4), (&migration.oldest, Type::INT4), (&RELEASE, Type::TEXT)];
+    let values: [Param<'_>; 3] = [(&number, Type::INT4), (&migration.oldest, Type::INT4), (&VERSION, Type::TEXT)];
     let rows = transaction.execute(QUERY, &text, &values).await.map_err(failed)?;
     if rows != 1 {
         return Err(Error::Table { table: table.to_owned(), rows });

@@ -25,7 +25,7 @@ pub struct Taker {
 /// Places for one thing.
 #[derive(Debug)]
 pub struct Places {
-    /// What they are for, in the plural.
+    /// A plural noun for messages: `watches`.
     what: &'static str,
     most: usize,
     common: Arc<Semaphore>,

@@ -1,7 +1,8 @@
 //! Slots that no namespace has alone: however slow the clusters of one are, those of the others have their turn.
 //!
-//! Where n namespaces hold slots, the share of each is one of n + 1 equal parts, so that one more namespace finds free slots. One that is
-//! alone has half of them: there are twice as many as it is to have. Of a namespace that has its share, no further cluster is claimed.
+//! Where n namespaces hold slots, the share of each is one of n + 1 equal parts. The second and the third namespace find free slots; a
+//! further one gets slots as clusters of those above their new share end. One that is alone has half of them: there are twice as many as
+//! it is to have. Of a namespace that has its share, no further cluster is claimed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

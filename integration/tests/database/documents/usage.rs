@@ -46,7 +46,7 @@ fn a_migration_counts_what_there_is_whichever_schema_it_begins_with() {
             let records =
                 "select count(*) from towline_history where verb = 'migrate' and details like '%: count what%'";
             assert_eq!(stage.number(records).await, 1);
-            // What is changed and deleted from then on counts from there.
+            // Later writes add to the sums that the migration has counted.
             let writer = stage.writer();
             let key = |kind, number| Key::new(kind, "n1", format!("old{number}"));
             let version = stage.number("select version from clusters where (namespace, name) = ('n1', 'old1')").await;
@@ -56,7 +56,7 @@ fn a_migration_counts_what_there_is_whichever_schema_it_begins_with() {
             }
             assert_eq!(sums(&stage, "n1").await.0, 29);
             assert_eq!(stage.number(WRONG).await, 0);
-            // What somebody else has changed is counted anew with the next renumbering.
+            // A renumbering counts again, so it also finds what was changed without Towline.
             stage.run("delete from clusters where namespace = 'n1'; update towline_counts set kib = 1 where namespace = 'n0'").await;
             assert!(stage.number(WRONG).await > 0);
             documents::renumber(&stage.database(), true).await.expect("it is renumbered");

@@ -115,7 +115,7 @@ fn at_its_quota_of_bytes_a_namespace_can_shrink_and_clean_up() {
             document["finalizers"] = json!(["a.io/b"]);
             assert_eq!(created(&mut client, &document).await, 201, "{number}");
         }
-        // 1,000 KiB of kubeconfigs, and one or two of each document and its ClusterSync. What is left is not enough.
+        // 1,000 KiB of kubeconfigs, and one or two of each document and its ClusterSync. The rest of the quota is too small for one more.
         assert_eq!(created(&mut client, &cluster("foo", "c5", 200 * KIB)).await, 403);
         assert_eq!(created(&mut client, &cluster("bar", "c5", 200 * KIB)).await, 201, "another namespace");
         let path = "/v1/clusters/foo/c0";
