@@ -37,16 +37,7 @@ pub struct Migration {
 pub struct Migrations {
     table: &'static str,
     list: &'static [Migration],
-    record: Option<Record>,
-}
-
-/// How applied migrations are recorded.
-#[derive(Clone, Copy, Debug)]
-struct Record {
-    /// The first one that is: it makes the table.
-    first: i32,
-    /// A statement; its parameter says which migration it was.
-    sql: &'static str,
+    record: Option<&'static str>,
 }
 
 /// What of a schema there is.
@@ -145,16 +136,15 @@ impl Migrations {
         Self { table, list, record: None }
     }
 
-    /// The first ones alone, as an earlier program had them.
+    /// The same, where the transaction of each migration also runs a statement, whose parameter is its number and name.
     #[must_use]
-    pub fn first(self, number: usize) -> Self {
-        Self { list: self.list.get(..number).unwrap_or(self.list), ..self }
+    pub const fn recorded(self, sql: &'static str) -> Self {
+        Self { record: Some(sql), ..self }
     }
 
-    /// The same, where the transaction of each migration from this one on also runs a statement, whose parameter is its number and name.
-    #[must_use]
-    pub const fn recorded(self, first: i32, sql: &'static str) -> Self {
-        Self { record: Some(Record { first, sql }), ..self }
+    /// The last migration of the list.
+    pub fn known(&self) -> i32 {
+        i32::try_from(self.list.len()).unwrap_or(i32::MAX)
     }
 
     /// Reads the schema's version. A newer schema is not an error here: see [`Status::check`].
@@ -177,8 +167,7 @@ impl Migrations {
         let (table, before) = self.read(&mut connection).await?;
         let before = before.check()?;
         for (number, migration) in (1..).zip(self.list).filter(|(number, _)| *number > before.applied) {
-            let record = self.record.filter(|record| number >= record.first).map(|record| record.sql);
-            apply(&mut connection, &table, (number, migration), record, limit).await?;
+            apply(&mut connection, &table, (number, migration), self.record, limit).await?;
             tracing::info!(table, number, name = migration.name, "migration applied");
         }
         // Closing the connection releases the lock.
@@ -195,7 +184,7 @@ impl Migrations {
         const TEXT: &str = "SELECT name, to_regclass(name) IS NOT NULL FROM \
              (SELECT format('%I.%I', current_schema(), $1) AS name WHERE current_schema() IS NOT NULL) found";
         let read = |source| Error::Read { source };
-        let known = i32::try_from(self.list.len()).unwrap_or(i32::MAX);
+        let known = self.known();
         let found = connection.all(QUERY, TEXT, &[(&self.table, Type::TEXT)]).await.map_err(read)?;
         let found = found.first().ok_or(Error::NoSchema)?;
         let table: String = column(QUERY, found, 0).map_err(read)?;

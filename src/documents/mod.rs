@@ -91,6 +91,7 @@ pub use validate::{
 };
 pub use whole::CONDITION as IS_WHOLE;
 pub use work::{
-    ClaimSlot, ClaimSlots, Counts, Finished, Namespaces, Shares, Turns, Work, WorkConsumer, WorkEnd, WorkQueue,
+    ClaimLimits, ClaimSlot, ClaimSlots, Counts, Finished, Namespaces, Shares, Turns, Work, WorkConsumer, WorkEnd,
+    WorkQueue,
 };
 pub use writer::{WriteError, Writer, WriterHandle};

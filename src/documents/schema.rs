@@ -7,35 +7,24 @@ use crate::db::{self, Database, column};
 
 pub const SCHEMA: Migrations = Migrations::new(
     "towline_meta",
-    &[
-        Migration {
-            name: "create documents, log, claims and the state of syncsets",
-            oldest: 1,
-            sql: concat!(
-                include_str!("schema/tables.sql"),
-                include_str!("schema/origin.sql"),
-                include_str!("schema/write.sql"),
-                include_str!("schema/compact.sql"),
-                include_str!("schema/syncsets.sql"),
-            ),
-        },
-        Migration { name: "record who changed what", oldest: 2, sql: include_str!("schema/history.sql") },
-        Migration { name: "find work by namespace", oldest: 3, sql: include_str!("schema/namespaces.sql") },
-        Migration {
-            name: "keep how much each namespace has",
-            oldest: 4,
-            sql: concat!(
-                include_str!("schema/usage.sql"),
-                include_str!("schema/procedure.sql"),
-                include_str!("schema/renumber.sql"),
-            ),
-        },
-        Migration { name: "count what each namespace has", oldest: 5, sql: include_str!("schema/count.sql") },
-    ],
+    &[Migration {
+        name: "create documents, their log and history, claims and the state of syncsets",
+        oldest: 1,
+        sql: concat!(
+            include_str!("schema/tables.sql"),
+            include_str!("schema/history.sql"),
+            include_str!("schema/origin.sql"),
+            include_str!("schema/write.sql"),
+            include_str!("schema/procedure.sql"),
+            include_str!("schema/renumber.sql"),
+            include_str!("schema/compact.sql"),
+            include_str!("schema/syncsets.sql"),
+        ),
+    }],
 )
-.recorded(2, RECORD);
+.recorded(RECORD);
 
-/// Records a migration in the table that the second one makes.
+/// Records a migration.
 const RECORD: &str = "insert into towline_history (at, actor, address, via, verb, details) values (clock_timestamp(), session_user, \
      coalesce(host(inet_client_addr()), ''), 'database', 'migrate', jsonb_build_object('note', $1::text)::text)";
 

@@ -12,7 +12,7 @@
 --
 -- Planning a look-up takes longer than inserting a row. So a new document is inserted without one, which fails where there is one of
 -- its name; and a document that was looked up is written by `on conflict`, which names its index and so has a plan for good.
-create or replace procedure towline_write(items jsonb, inout result jsonb default null) language plpgsql as $$
+create procedure towline_write(items jsonb, inout result jsonb default null) language plpgsql as $$
 declare
   item jsonb; changes jsonb; change jsonb; verdict text; moment timestamptz; first bigint; v bigint; answers jsonb[] := '{}';
   looked towline_present[]; r towline_present; w towline_documents; is_new boolean; keys text[]; key text;
@@ -70,7 +70,7 @@ begin
           w := jsonb_populate_record(null::towline_documents, change->'row');
           -- `any` is for ClusterSyncs, which have no sealed field.
           w.kib := towline_kib(w.labels, w.annotations, w.finalizers, w.data, w.status,
-            case when change->'row' ? 'sealed' then octet_length(w.sealed) else r.sealed end);
+            case when change->'row' ? 'sealed' then towline_sealed(w.sealed) else r.sealed end);
           -- What a client asks for is the first change, and only what makes more of it is refused.
           counted := case when r.version is null then 1 else 0 end; grown := w.kib - coalesce(r.kib, 0);
           if i = 1 and item ? 'quota' and space <> '' and (counted > 0 or grown > 0) then

@@ -1,7 +1,7 @@
 -- Puts all further versions 2^40 above those that there are, for a database that may have lost some. It ends all claims and blocks new
--- ones until those from lost transactions have run out. And what each namespace has is counted anew. Returns the new base, or null where another process was first or a restore
--- is under way.
-create or replace function towline_renumber(force boolean) returns bigint language plpgsql as $$
+-- ones until those from lost transactions have run out. Returns the new base, or null where another process was first or a restore is
+-- under way.
+create function towline_renumber(force boolean) returns bigint language plpgsql as $$
 declare fresh bigint;
 begin
   perform pg_advisory_xact_lock('towline_log'::regclass::bigint);
@@ -22,7 +22,6 @@ begin
   insert into towline_history (at, actor, address, via, verb, details) values (clock_timestamp(), session_user,
     coalesce(host(inet_client_addr()), ''), 'database', 'renumber',
     jsonb_build_object('note', 'further versions are above ' || fresh || case when force then '' else ', since the origin is another one' end)::text);
-  perform towline_recount();
   perform pg_notify('towline', '');
   return fresh;
 end $$;

@@ -9,12 +9,13 @@ create table towline_meta (
   oldest int not null default 0, release text not null default '');
 insert into towline_meta values (true, 0, '', 0);
 
--- `data` holds a document's own fields that are not sealed. "No namespace" is ''.
+-- `data` holds a document's own fields that are not sealed. "No namespace" is ''. `kib` is what the document counts: in whole KiB, so that
+-- most changes of a status change no sum.
 create table towline_documents (
   kind text collate "C" not null, id uuid not null, namespace text collate "C" not null, name text collate "C" not null,
   labels jsonb not null, annotations jsonb not null, finalizers text[] not null, generation bigint not null, version bigint not null,
   created_at timestamptz not null, updated_at timestamptz not null, deleted_at timestamptz, data jsonb not null, status jsonb not null,
-  sealed bytea,
+  sealed bytea, kib int not null default 0,
   primary key (kind, id), unique (kind, namespace, name)) partition by list (kind);
 create table clusters partition of towline_documents for values in ('clusters') with (fillfactor = 70);
 create table syncsets partition of towline_documents for values in ('syncsets') with (fillfactor = 70);
@@ -45,13 +46,18 @@ create table towline_claim (
   name text primary key, holder text, token bigint not null default 0, until timestamptz, cursor bigint not null default 0);
 insert into towline_claim (name) values ('compaction'), ('relay'), ('dispatcher');
 
--- Work claims: each gives one cluster to one process.
+-- Work claims: each gives one cluster to one process. Of each namespace the first ready rows are looked up; it is '' where it is not known.
 create table towline_work (
   cluster uuid primary key, ready_at timestamptz not null, urgent boolean not null default false, wanted bigint not null default 1,
-  attempts int not null default 0, holder text, token bigint not null default 0, until timestamptz)
-  with (fillfactor = 50);
-create index on towline_work (ready_at);
-create index on towline_work (ready_at) where urgent;
+  attempts int not null default 0, holder text, token bigint not null default 0, until timestamptz,
+  namespace text collate "C" not null default '') with (fillfactor = 50);
+create index on towline_work (namespace, urgent, ready_at);
+
+-- How much each namespace has: documents, without the ClusterSyncs that come and go with their clusters, and the KiB of all. Whoever writes
+-- to it holds the lock of `towline_write`. A dump has tables in the order of their names: this one is restored before the row of
+-- `towline_meta`, so before anybody counts.
+create table towline_counts (
+  namespace text collate "C" primary key, documents bigint not null, kib bigint not null) with (fillfactor = 50);
 
 -- A sealed field does not get smaller. Compressing the other large values costs a fifth of a write, and less with LZ4, which servers
 -- have from version 14 on if they were built with it.

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::granted::Work;
 use super::namespaces::{ClaimSlot, ClaimSlots};
-use super::queue::WorkQueue;
+use super::queue::{Claimed, WorkQueue};
 use super::turns::Turns;
 use crate::actor::{Backoff, Scope};
 use crate::cluster::full_text;
@@ -109,40 +109,39 @@ impl WorkConsumer {
     ) {
         let (mut look_at, mut not_before) = (Instant::now(), Instant::now());
         loop {
-            let next = async {
-                sleep_until(not_before).await;
-                self.next(look_at, wakes, &mut hints).await
-            };
             let (wake, slots) = tokio::select! {
                 biased;
                 () = scope.draining() => return,
-                next = next => next,
+                next = self.next(look_at, not_before, wakes, &mut hints) => next,
             };
             let _work = scope.work();
-            let claimable = self.slots.claimable();
-            let most = slots.len().min(claimable.most);
+            let limits = self.slots.limits();
             // Dropping these requests would leave what they are granted to nobody.
             let claimed = match wake {
                 Wake::Hint(cluster) => {
-                    let claimed = self.queue.claim_one(cluster, &claimable.without).await;
-                    claimed.map(|work| work.into_iter().collect())
+                    let work = self.queue.claim_one(cluster, &limits.without()).await;
+                    work.map(|work| Claimed {
+                        granted: work.iter().len(),
+                        work: Vec::from_iter(work),
+                        has_missed: false,
+                    })
                 }
-                Wake::Look | Wake::Turn => self.queue.claim(self.turns.shares(count(most)), &claimable.without).await,
+                Wake::Look | Wake::Turn => self.queue.claim(self.turns.shares(count(slots.len())), &limits).await,
             };
             if matches!(wake, Wake::Look) {
                 look_at = Instant::now() + EVERY;
             }
-            let granted: Vec<Work> = match claimed {
-                Ok(granted) => granted,
+            let Claimed { work: granted, granted: rows, has_missed } = match claimed {
+                Ok(claimed) => claimed,
                 Err(error) => {
                     look_at = Instant::now() + RETRY.next_delay(self.fails(&error));
                     continue;
                 }
             };
             self.failures = 0;
-            self.turns.taken(count(granted.len()));
+            self.turns.taken(count(rows));
             self.is_turn = self.queue.broker().is_some() && !granted.is_empty() && !self.turns.prefers_urgent();
-            if matches!(wake, Wake::Look) && granted.len() >= most {
+            if matches!(wake, Wake::Look) && (has_missed || rows >= slots.len()) {
                 // There may be more.
                 look_at = Instant::now() + AGAIN;
             }
@@ -153,23 +152,23 @@ impl WorkConsumer {
                 let slot = self.slots.given(slot, work.namespace());
                 deliver(work, slot);
             }
-            if !self.slots.claimable().without.is_empty() {
-                // Slots stay free while all ready clusters are of namespaces that have their share: each wake-up would cost a statement.
-                not_before = Instant::now() + AGAIN;
-            }
+            // Slots may be free while all ready clusters are of namespaces that have their share: each wake-up would cost a statement.
+            let is_limited = !self.slots.limits().without().is_empty();
+            not_before = Instant::now() + if is_limited { AGAIN } else { Duration::ZERO };
         }
     }
 
-    /// Waits until there is a reason to claim and a slot is free. A look takes all free slots.
+    /// Waits until there is a reason to claim and a slot is free. A look takes all free slots, but half of all at most.
     async fn next(
         &self,
         look_at: Instant,
+        woken_not_before: Instant,
         wakes: &Wakes,
         hints: &mut mpsc::Receiver<Uuid>,
     ) -> (Wake, Vec<OwnedSemaphorePermit>) {
         let has_failed = self.failures > 0;
-        let may_claim_all = self.slots.claimable().without.is_empty();
         let woken = async {
+            sleep_until(woken_not_before).await;
             tokio::select! {
                 () = wakes.0.notified() => {}
                 () = self.queue.returned() => {}
@@ -181,15 +180,14 @@ impl WorkConsumer {
             () = sleep_until(look_at) => Wake::Look,
             // After a failure, neither means that the next attempt succeeds.
             () = std::future::ready(()), if self.is_turn && !has_failed => Wake::Turn,
-            // A hint of a cluster that may not be claimed here is for another replica.
-            Some(cluster) = hints.recv(), if !has_failed && may_claim_all => Wake::Hint(cluster),
+            Some(cluster) = hints.recv(), if !has_failed => Wake::Hint(cluster),
             () = woken, if !has_failed => Wake::Look,
         };
         // The semaphore is never closed.
         let Ok(first) = Arc::clone(self.slots.semaphore()).acquire_owned().await else {
             return std::future::pending().await;
         };
-        let most = if matches!(wake, Wake::Look) { usize::MAX } else { 0 };
+        let most = if matches!(wake, Wake::Look) { self.slots.most_at_once().saturating_sub(1) } else { 0 };
         let further = std::iter::from_fn(|| Arc::clone(self.slots.semaphore()).try_acquire_owned().ok()).take(most);
         (wake, std::iter::once(first).chain(further).collect())
     }

@@ -23,6 +23,6 @@ mod turns;
 
 pub use consumer::WorkConsumer;
 pub use granted::Work;
-pub use namespaces::{ClaimSlot, ClaimSlots, Namespaces};
+pub use namespaces::{ClaimLimits, ClaimSlot, ClaimSlots, Namespaces};
 pub use queue::{Counts, Finished, WorkEnd, WorkQueue};
 pub use turns::{Shares, Turns};

@@ -6,14 +6,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
-use tokio::time::sleep;
-
-/// Before a cluster that has answered a probe looks again whether its namespace may have one more slot.
-const AGAIN: Duration = Duration::from_millis(200);
 
 /// How many slots each namespace holds.
 #[derive(Default)]
@@ -28,7 +23,7 @@ struct Claimed {
     slots: usize,
     free: Arc<Semaphore>,
     namespaces: Mutex<Namespaces>,
-    /// A namespace that had its share of the slots has fewer.
+    /// A namespace that had its share of the slots may have one more.
     has_less: Notify,
 }
 
@@ -39,12 +34,23 @@ pub struct ClaimSlot {
     of: ClaimSlots,
 }
 
-/// What may be claimed.
-pub(super) struct Claimable {
-    /// No clusters of these namespaces.
-    pub(super) without: Vec<String>,
-    /// So many, of whatever namespaces they are.
-    pub(super) most: usize,
+/// How many further clusters may be claimed of each namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimLimits {
+    /// Of those that hold slots.
+    pub of: BTreeMap<Arc<str>, usize>,
+    /// Of each of the others.
+    pub of_others: usize,
+}
+
+impl ClaimLimits {
+    /// As many of each as there are.
+    pub const NONE: Self = Self { of: BTreeMap::new(), of_others: usize::MAX };
+
+    /// The namespaces of which no further cluster may be claimed.
+    pub fn without(&self) -> Vec<&str> {
+        self.of.iter().filter(|(_, most)| **most == 0).map(|(namespace, _)| &**namespace).collect()
+    }
 }
 
 impl Namespaces {
@@ -74,15 +80,17 @@ impl Namespaces {
         self.used(namespace) >= self.share(slots)
     }
 
-    fn claimable(&self, slots: usize) -> Claimable {
+    fn limits(&self, slots: usize) -> ClaimLimits {
         let share = self.share(slots);
-        let (with_share, others): (Vec<_>, Vec<_>) = self.0.iter().partition(|(_, used)| **used >= share);
-        let largest = others.into_iter().map(|(_, used)| *used).max().unwrap_or_default();
-        Claimable {
-            without: with_share.into_iter().map(|(namespace, _)| namespace.to_string()).collect(),
-            // They may be of one more namespace.
-            most: share.saturating_sub(largest).min(slots.div_ceil(self.0.len() + 2)).max(1),
+        ClaimLimits {
+            of: self.0.iter().map(|(namespace, used)| (Arc::clone(namespace), share.saturating_sub(*used))).collect(),
+            of_others: slots.div_ceil(self.0.len() + 2),
         }
+    }
+
+    fn some_have_share(&self, slots: usize) -> bool {
+        let share = self.share(slots);
+        self.0.values().any(|used| *used >= share)
     }
 }
 
@@ -112,16 +120,6 @@ impl ClaimSlots {
         Some(self.given(permit, namespace))
     }
 
-    /// The same, once there is one. Whoever waits for its namespace holds up no other.
-    pub async fn take(&self, namespace: &str) -> ClaimSlot {
-        loop {
-            if let Some(slot) = self.try_take(namespace) {
-                return slot;
-            }
-            sleep(AGAIN).await;
-        }
-    }
-
     /// A slot for whatever will be claimed.
     pub(super) fn semaphore(&self) -> &Arc<Semaphore> {
         &self.0.free
@@ -133,11 +131,17 @@ impl ClaimSlots {
         ClaimSlot { _permit: permit, namespace, of: self.clone() }
     }
 
-    pub(super) fn claimable(&self) -> Claimable {
-        self.0.namespaces.lock().claimable(self.0.slots)
+    /// At most so many slots are taken by one claim: it may be of several namespaces that have none yet, and there is to be something left
+    /// for others.
+    pub(super) fn most_at_once(&self) -> usize {
+        self.0.slots.div_ceil(2)
     }
 
-    /// Waits until a namespace that had its share of the slots has fewer, since the last call.
+    pub(super) fn limits(&self) -> ClaimLimits {
+        self.0.namespaces.lock().limits(self.0.slots)
+    }
+
+    /// Waits until a slot was given back while a namespace had its share, since the last call: it may have one more now.
     ///
     /// Cancel safe.
     pub(super) async fn has_less(&self) {
@@ -148,7 +152,7 @@ impl ClaimSlots {
 impl Drop for ClaimSlot {
     fn drop(&mut self) {
         let mut namespaces = self.of.0.namespaces.lock();
-        let had_share = namespaces.has_share(&self.namespace, self.of.0.slots);
+        let had_share = namespaces.some_have_share(self.of.0.slots);
         namespaces.give_back(&self.namespace);
         if had_share {
             self.of.0.has_less.notify_one();
@@ -178,32 +182,39 @@ mod tests {
     }
 
     #[test]
-    fn no_cluster_is_claimed_of_a_namespace_with_its_share_and_no_claim_gives_one_more_than_that() {
-        let claimable = |used: &[(&str, usize)]| {
+    fn of_each_namespace_as_many_are_claimed_as_it_has_less_than_its_share() {
+        let limits = |used: &[(&str, usize)]| {
             let mut namespaces = Namespaces::default();
             for (namespace, used) in used {
                 (0..*used).for_each(|_| namespaces.take(&Arc::from(*namespace)));
             }
-            let Claimable { without, most } = namespaces.claimable(16);
-            (without.join(" "), most)
+            let limits = namespaces.limits(16);
+            (limits.of.values().copied().collect::<Vec<_>>(), limits.of_others, limits.without().join(" "))
         };
-        assert_eq!(claimable(&[]), (String::new(), 8));
-        assert_eq!(claimable(&[("a", 3)]), (String::new(), 5));
-        assert_eq!(claimable(&[("a", 8)]), ("a".to_owned(), 6));
-        assert_eq!(claimable(&[("a", 5), ("b", 2)]), (String::new(), 1));
-        assert_eq!(claimable(&[("a", 8), ("b", 2)]), ("a".to_owned(), 4));
-        assert_eq!(claimable(&[("a", 6), ("b", 6)]), ("a b".to_owned(), 4), "a third one finds slots");
+        assert_eq!(limits(&[]), (vec![], 8, String::new()));
+        assert_eq!(limits(&[("a", 3)]), (vec![5], 6, String::new()));
+        assert_eq!(limits(&[("a", 8)]), (vec![0], 6, "a".to_owned()));
+        assert_eq!(limits(&[("a", 5), ("b", 2)]), (vec![1, 4], 4, String::new()), "b does not wait for a");
+        assert_eq!(limits(&[("a", 8), ("b", 2)]), (vec![0, 4], 4, "a".to_owned()));
+        assert_eq!(limits(&[("a", 6), ("b", 6)]), (vec![0, 0], 4, "a b".to_owned()), "a third one finds slots");
     }
 
     #[test]
-    fn whoever_waits_to_claim_hears_when_a_namespace_with_its_share_has_less() {
+    fn whoever_waits_to_claim_hears_when_a_namespace_with_its_share_may_have_more() {
         let slots = ClaimSlots::new(3);
         let mut held: Vec<_> = (0..3).map(|_| slots.try_take("a").expect("a free slot")).collect();
         assert!(slots.try_take("a").is_none(), "the others are not for it");
         held.pop();
         assert!(slots.has_less().now_or_never().is_some());
-        drop(held);
+        held.pop();
         assert!(slots.has_less().now_or_never().is_none(), "it had less before");
+        let other = slots.try_take("b").expect("a free slot");
+        held.push(slots.try_take("a").expect("two are the share of each"));
+        assert!(slots.try_take("a").is_none());
+        drop(other);
+        assert!(slots.has_less().now_or_never().is_some(), "it is alone again");
+        assert!(slots.try_take("a").is_some());
+        drop(held);
         assert_eq!(slots.free(), 6);
     }
 }

@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use uuid::Uuid;
 
 use super::granted::Work;
+use super::namespaces::ClaimLimits;
 use super::turns::Shares;
 use crate::db::{Database, Error, Param, Row, Text, Transaction, Type, column};
 use crate::documents::bus::Broker;
@@ -37,64 +38,67 @@ const ASK: &str = "with asked as ( \
 /// each; of an array it expects ten.
 macro_rules! granted {
     () => {
-        "update towline_work w set holder = $1, token = w.token + 1, until = now() + $2 * interval '1 s', attempts = w.attempts + 1, \
-       ready_at = now() + $2 * interval '1 s' * least(w.attempts + 1, 10) \
-     from next where w.cluster = any (array(select cluster from next)) and w.cluster = next.cluster \
-     returning w.cluster::text as cluster, w.token, w.wanted, w.attempts, w.urgent, \
-       extract(epoch from greatest(now() - next.ready_at, interval '0'))::float8, \
-       coalesce((select c.namespace || '/' || c.name from clusters c where c.kind = 'clusters' and c.id = w.cluster), w.cluster::text)"
+        "granted as ( \
+       update towline_work w set holder = $1, token = w.token + 1, until = now() + $2 * interval '1 s', attempts = w.attempts + 1, \
+         ready_at = now() + $2 * interval '1 s' * least(w.attempts + 1, 10) \
+       from next where w.cluster = any (array(select cluster from next)) and w.cluster = next.cluster \
+       returning w.cluster::text as cluster, w.token, w.wanted, w.attempts, w.urgent, \
+         extract(epoch from greatest(now() - next.ready_at, interval '0'))::float8 as waited, \
+         coalesce((select c.namespace || '/' || c.name from clusters c where c.kind = 'clusters' and c.id = w.cluster), \
+           w.cluster::text) as name) \
+     select g.cluster, g.token, g.wanted, g.attempts, g.urgent, g.waited, g.name"
     };
 }
-/// Grants rows, some of them urgent if possible, of those of which a further condition holds. Nothing is granted while versions of another
-/// origin are not renumbered: the database may have lost a grant. If a row is not done, it becomes ready again, later each time.
-macro_rules! claim {
-    ($of_urgent:literal, $of_others:literal) => {
-        concat!(
-            "urgent as materialized ( \
-       select cluster, ready_at from towline_work where urgent and ready_at <= now() \
-         and (until is null or until < now()) and (select origin = towline_origin() from towline_meta) ",
-            $of_urgent,
-            "order by ready_at limit $3 for update skip locked), \
-     others as materialized ( \
-       select cluster, ready_at from towline_work where ready_at <= now() and (until is null or until < now()) \
-         and (select origin = towline_origin() from towline_meta) and cluster <> all (array(select cluster from urgent)) ",
-            $of_others,
-            "order by ready_at limit $3 + $4 - (select count(*) from urgent) for update skip locked), \
-     next as materialized (select * from urgent union all select * from others) ",
-            granted!()
-        )
-    };
-}
-/// Each part uses an index of its own.
-const CLAIM: &str = concat!("with ", claim!("", ""));
-/// The same without the clusters of some namespaces, however many of these are ready: the first rows of each other namespace are looked up,
-/// which costs as much as there are namespaces. Rows are compared, so that no other index can be used.
-const CLAIM_OF_OTHERS: &str = concat!(
+/// Grants ready rows: `$3` urgent ones if there are as many, then `$4` of any kind, of each namespace at most as many as its limit. The
+/// first rows of each namespace are looked up, which costs as much as there are namespaces, however many rows are ready. The next row is of
+/// the namespace that gets fewest by this claim, and of these the oldest. Three of four that a namespace may have are urgent, so that its
+/// others don't starve where its limit is small. Rows are compared, so that no other index can be used.
+///
+/// Nothing is granted while versions of another origin are not renumbered: the database may have lost a grant. If a row is not done, it
+/// becomes ready again, later each time. There is always a row in the answer, with the number of rows that were chosen: somebody else may
+/// have locked some.
+const CLAIM: &str = concat!(
     "with recursive names as ( \
        (select namespace from towline_work order by namespace limit 1) \
        union all \
        select (select w.namespace from towline_work w where w.namespace > n.namespace order by w.namespace limit 1) \
        from names n where n.namespace is not null), \
-     first as materialized ( \
-       select f.cluster, f.ready_at, k.urgent from names n cross join (values (true), (false)) k (urgent) cross join lateral ( \
+     limits as ( \
+       select n.namespace, least(coalesce(l.most, $7), $3 + $4) as most from names n \
+       left join unnest($5::text[], $6::int8[]) l (namespace, most) on l.namespace = n.namespace \
+       where n.namespace is not null and (select origin = towline_origin() from towline_meta)), \
+     ready as materialized ( \
+       select r.cluster, r.ready_at, u.urgent, l.namespace, l.most, \
+         row_number() over (partition by l.namespace, u.urgent order by r.ready_at) as nth \
+       from limits l cross join (values (true), (false)) u (urgent) cross join lateral ( \
          select w.cluster, w.ready_at from towline_work w \
-         where (w.namespace, w.urgent, w.ready_at) >= (n.namespace, k.urgent, '-infinity') \
-           and (w.namespace, w.urgent, w.ready_at) <= (n.namespace, k.urgent, now()) and (w.until is null or w.until < now()) \
-         order by w.namespace, w.urgent, w.ready_at limit $3 + $4) f \
-       where n.namespace <> all ($5)), ",
-    claim!(
-        "and cluster = any (array(select f.cluster from first f where f.urgent order by f.ready_at limit $3)) ",
-        "and cluster = any (array(select f.cluster from first f where f.cluster <> all (array(select cluster from urgent)) \
-           order by f.ready_at limit $3 + $4)) "
-    )
+         where (w.namespace, w.urgent, w.ready_at) >= (l.namespace, u.urgent, '-infinity') \
+           and (w.namespace, w.urgent, w.ready_at) <= (l.namespace, u.urgent, now()) and (w.until is null or w.until < now()) \
+         order by w.namespace, w.urgent, w.ready_at limit l.most) r), \
+     urgent as materialized ( \
+       select cluster, namespace from ready where urgent and nth <= most * 0.75 + random() order by nth, ready_at limit $3), \
+     others as ( \
+       select r.cluster, r.ready_at, r.most, row_number() over (partition by r.namespace order by r.ready_at) + coalesce(u.taken, 0) as nth \
+       from ready r left join (select namespace, count(*) as taken from urgent group by namespace) u on u.namespace = r.namespace \
+       where r.cluster <> all (array(select cluster from urgent))), \
+     chosen as materialized ( \
+       select cluster from urgent \
+       union all \
+       (select cluster from others where nth <= most order by nth, ready_at limit $3 + $4 - (select count(*) from urgent))), \
+     next as materialized ( \
+       select cluster, ready_at from towline_work where cluster = any (array(select cluster from chosen)) \
+         and ready_at <= now() and (until is null or until < now()) for update skip locked), ",
+    granted!(),
+    ", c.chosen from (select count(*) as chosen from chosen) c left join granted g on true"
 );
 /// Grants the row of a cluster, if it is ready and nobody has it or has locked it.
 const CLAIM_ONE: &str = concat!(
     "with next as materialized ( \
        select cluster, ready_at from towline_work where cluster = $3::text::uuid and ready_at <= now() \
          and (until is null or until < now()) and (select origin = towline_origin() from towline_meta) \
-         and namespace <> all ($4) for update skip locked) ",
-    granted!()
+         and namespace <> all ($4) for update skip locked), ",
+    granted!(),
+    " from granted g"
 );
 static DONE: LazyLock<String> = LazyLock::new(|| {
     format!(
@@ -124,6 +128,16 @@ pub struct WorkQueue {
     broker: Option<Broker>,
     /// Wakes this process when it has made a row ready.
     returned: Arc<Notify>,
+}
+
+/// What a claim has come to.
+#[derive(Debug, Default)]
+pub struct Claimed {
+    pub work: Vec<Work>,
+    /// Rows that were granted; more than there is work where the answer came too late.
+    pub granted: usize,
+    /// Whether somebody else had locked or claimed rows that were chosen, so that there may be more.
+    pub has_missed: bool,
 }
 
 /// What becomes of the row of a claim that ends, unless another pass was requested meanwhile.
@@ -222,38 +236,48 @@ impl WorkQueue {
         transaction.execute("ask", Text::Prepared(ASK), &params).await.map(|_| ())
     }
 
-    /// Claims what is ready, at most as many rows as there are slots, and none of clusters of some namespaces. One statement; none without
-    /// slots.
+    /// Claims what is ready, at most as many rows as there are slots, and of each namespace as many as it may have. One statement; none
+    /// without slots.
     ///
     /// If it fails or is dropped, rows may have been granted nevertheless: they return when the claims end.
-    pub async fn claim(&self, shares: Shares, without: &[String]) -> Result<Vec<Work>, Error> {
+    pub async fn claim(&self, shares: Shares, limits: &ClaimLimits) -> Result<Claimed, Error> {
         const QUERY: &str = "claim_work";
         if shares.slots() == 0 {
-            return Ok(Vec::new());
+            return Ok(Claimed::default());
         }
         let (holder, urgent, oldest) = (self.holder.as_str(), i64::from(shares.urgent_first), i64::from(shares.oldest));
         let seconds = self.held.lifetime().seconds();
-        let mut params = vec![
+        let (namespaces, most): (Vec<&str>, Vec<i64>) =
+            limits.of.iter().map(|(name, most)| (&**name, count(*most))).unzip();
+        let of_others = count(limits.of_others);
+        let params = [
             (&holder as _, Type::TEXT),
             (&seconds as _, Type::FLOAT8),
             (&urgent as _, Type::INT8),
             (&oldest as _, Type::INT8),
+            (&namespaces as _, Type::TEXT_ARRAY),
+            (&most as _, Type::INT8_ARRAY),
+            (&of_others as _, Type::INT8),
         ];
-        let mut text = CLAIM;
-        if !without.is_empty() {
-            text = CLAIM_OF_OTHERS;
-            params.push((&without as _, Type::TEXT_ARRAY));
-        }
         let database = self.database.clone().answering_within(CLAIM_WITHIN);
         let sent = self.held.now();
-        let rows = database.all(QUERY, Text::Prepared(text), &params).await?;
-        let granted = rows.iter().filter_map(|row| self.granted(QUERY, row, sent).transpose());
-        granted.collect()
+        let rows = database.all(QUERY, Text::Prepared(CLAIM), &params).await?;
+        let chosen: i64 = rows.first().map(|row| column(QUERY, row, 7)).transpose()?.unwrap_or_default();
+        let mut claimed = Claimed::default();
+        // Where none was granted, the only row tells how many were chosen.
+        for row in &rows {
+            if column::<Option<&str>>(QUERY, row, 0)?.is_some() {
+                claimed.granted += 1;
+                claimed.work.extend(self.granted(QUERY, row, sent)?);
+            }
+        }
+        claimed.has_missed = count(claimed.granted) < chosen;
+        Ok(claimed)
     }
 
     /// Claims the row of a cluster, if it is ready, nobody has it, and it is of none of these namespaces. One statement; if it fails, see
     /// [`Self::claim`].
-    pub(super) async fn claim_one(&self, cluster: Uuid, without: &[String]) -> Result<Option<Work>, Error> {
+    pub(super) async fn claim_one(&self, cluster: Uuid, without: &[&str]) -> Result<Option<Work>, Error> {
         const QUERY: &str = "claim_hinted_work";
         let (holder, cluster, seconds) = (self.holder.as_str(), cluster.to_string(), self.held.lifetime().seconds());
         let params = [
@@ -379,6 +403,10 @@ impl WorkQueue {
     pub fn held(&self) -> Vec<HeldClaim> {
         self.held.list()
     }
+}
+
+fn count(rows: usize) -> i64 {
+    i64::try_from(rows).unwrap_or(i64::MAX)
 }
 
 fn texts(clusters: &[Uuid]) -> Vec<String> {

@@ -37,8 +37,8 @@ pub const MIGRATE_WITHIN: Duration = Duration::from_mins(10);
 const AGAIN: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(5));
 /// Shortest time between two looks whether the database gives connections, while requests fail.
 const PROBE_EVERY: Duration = Duration::from_secs(5);
-/// Between two estimates of the log's size.
-const ESTIMATE_EVERY: Duration = Duration::from_mins(1);
+/// Between two looks at the size of the log, and whether a newer release has migrated the schema.
+const LOOK_EVERY: Duration = Duration::from_secs(15);
 /// A binary that is older than the schema is not started again: only another binary helps.
 const NEVER_AGAIN: RestartPolicy = RestartPolicy { budget: 0, ..RestartPolicy::ACTOR };
 
@@ -143,8 +143,8 @@ fn children(hub: &Arc<Hub>) -> Vec<ChildSpec> {
     children
 }
 
-/// The actor that brings the schema up to date, or waits until it is, and lets the others begin then. It ends the section if the
-/// schema is newer than this program.
+/// The actor that brings the schema up to date, or waits until it is, and lets the others begin then. It ends the section if a newer
+/// release has migrated the schema in a way that this one must not use, before or meanwhile.
 async fn schema(hub: Arc<Hub>, handles: Arc<Vec<GateHandle>>, scope: Scope) -> Result<(), BoxError> {
     let mut attempt = 0;
     loop {
@@ -172,17 +172,24 @@ async fn schema(hub: Arc<Hub>, handles: Arc<Vec<GateHandle>>, scope: Scope) -> R
     }
     hub.schema.send_replace(SchemaState::Current);
     handles.iter().for_each(GateHandle::open);
-    let mut estimate = tokio::time::interval(ESTIMATE_EVERY);
-    estimate.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut look = tokio::time::interval(LOOK_EVERY);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             biased;
             () = scope.draining() => return Ok(()),
-            _ = estimate.tick() => match log_rows(&hub.database).await {
-                Ok(rows) => hub.metrics.log_rows(rows),
-                Err(error) => tracing::debug!(error = %full_text(&error), "failed to estimate the size of the log"),
-            },
+            _ = look.tick() => {}
             () = hub.outages.met() => if !until_connected(&hub, &scope).await { return Ok(()) },
+        }
+        match log_and_schema(&hub.database).await {
+            Ok((rows, oldest)) => {
+                hub.metrics.log_rows(rows);
+                // A newer release has migrated the schema meanwhile: who would not begin to use it does not go on to.
+                if oldest > SCHEMA.known() {
+                    SCHEMA.status(&hub.database).await?.check()?;
+                }
+            }
+            Err(error) => tracing::debug!(error = %full_text(&error), "failed to look at the log and the schema"),
         }
     }
 }
@@ -228,13 +235,15 @@ async fn bring_up_to_date(hub: &Hub) -> Result<Option<String>, migrations::Error
     Ok((pending > 0).then(|| format!("{pending} migrations of the schema are missing, run `towline migrate`")))
 }
 
-/// The planner's estimate, which costs nothing to read.
-async fn log_rows(database: &Database) -> Result<i64, db::Error> {
-    const QUERY: &str = "log_rows";
-    const TEXT: &str =
-        "select greatest(reltuples, 0)::bigint from pg_catalog.pg_class where oid = 'towline_log'::regclass";
+/// The planner's estimate of the rows of the log, which costs nothing to read, and the last migration that a release has to know.
+async fn log_and_schema(database: &Database) -> Result<(i64, i32), db::Error> {
+    const QUERY: &str = "log_and_schema";
+    const TEXT: &str = "select greatest(reltuples, 0)::bigint, (select oldest from towline_meta) \
+         from pg_catalog.pg_class where oid = 'towline_log'::regclass";
     let rows = database.all(QUERY, TEXT, &[]).await?;
-    rows.first().map_or(Ok(0), |row| column(QUERY, row, 0))
+    let Some(row) = rows.first() else { return Ok((0, 0)) };
+    // While a dump is being restored, there may be no row.
+    Ok((column(QUERY, row, 0)?, column::<Option<i32>>(QUERY, row, 1)?.unwrap_or_default()))
 }
 
 /// The actor that reads the files of tokens and keys again when they change.

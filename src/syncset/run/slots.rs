@@ -137,14 +137,9 @@ impl Slots {
         self.probing.appointments.lock().next(namespace, Instant::now(), rand::random())
     }
 
-    /// A slot to connect to a cluster that has answered a probe, if one is free.
-    pub fn connect_now(&self, work: &Work) -> Option<ClaimSlot> {
+    /// A slot to connect to a cluster that has answered a probe, if its namespace may have one. Else it keeps the one to probe.
+    pub fn connect(&self, work: &Work) -> Option<ClaimSlot> {
         self.connecting.try_take(work.namespace())
-    }
-
-    /// The same, once there is one.
-    pub async fn connect(&self, work: &Work) -> ClaimSlot {
-        self.connecting.take(work.namespace()).await
     }
 
     /// A slot for a cluster that is worked on and takes long to answer, if its namespace may have one.

@@ -324,7 +324,12 @@ fn the_schema_is_migrated_by_a_command_where_the_hub_shall_not() {
         assert_eq!(code, Some(0));
         assert!(told.contains("applied by towline 9.9.9, for releases that know migration"), "{told}");
 
+        let own = [("TOWLINE__HUB__LISTEN", "127.0.0.1:0")];
+        let running = Towline::start_hub(&[&env[..], &own].concat()).await.expect("it starts");
+        running.wait_ready(LIMIT).await.expect("it serves");
         sql.execute("update towline_meta set oldest = 999", &[]).await.expect("one that it has to know");
+        let ended = running.wait_exited(LIMIT).await.expect("it ends");
+        assert_eq!(ended.code(), Some(1), "it does not go on with what it must not use");
         let (code, _, error) = towline(&["migrate"], &env).await;
         assert_eq!(code, Some(1));
         assert!(error.contains("needs a release that knows migration 999; this is towline "), "{error}");

@@ -1,10 +1,11 @@
 //! Who gets which rows, and what becomes of them.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use integration::postgres::{ADMIN, HUB};
 use towline::test_api::documents::{
-    self, Change, Expected, Finished, Item, Key, Kind, Outcome, Row, Shares, Turns, Work, WorkEnd, Writer,
+    self, Change, ClaimLimits, Expected, Finished, Item, Key, Kind, Outcome, Row, Shares, Turns, Work, WorkEnd, Writer,
 };
 use towline::test_api::syncset::plan::pass::Writes;
 use towline::test_api::syncset::plan::rows::ClusterRow;
@@ -224,7 +225,7 @@ fn three_of_four_slots_take_urgent_rows_and_the_fourth_the_oldest() {
             stage.run(fill).await;
             let (mut turns, mut order, mut held) = (Turns::default(), Vec::new(), Vec::new());
             loop {
-                let granted = process.queue.claim(turns.shares(slots), &[]).await.expect("an answer");
+                let granted = process.claimed(turns.shares(slots)).await;
                 turns.taken(u32::try_from(granted.len()).expect("few"));
                 if granted.is_empty() {
                     break;
@@ -241,13 +242,93 @@ fn three_of_four_slots_take_urgent_rows_and_the_fourth_the_oldest() {
         // Where nothing is urgent, all slots take the others, and the other way round.
         stage.run(fill).await;
         stage.run("delete from towline_work where urgent").await;
-        assert_eq!(process.queue.claim(Turns::default().shares(4), &[]).await.expect("an answer").len(), 4);
+        assert_eq!(process.claimed(Turns::default().shares(4)).await.len(), 4);
         stage.run(fill).await;
         stage.run("delete from towline_work where not urgent").await;
         let shares = Shares { urgent_first: 0, oldest: 3 };
-        let mut oldest = clusters(&process.queue.claim(shares, &[]).await.expect("an answer"));
+        let mut oldest = clusters(&process.claimed(shares).await);
         oldest.sort_unstable();
         assert_eq!(oldest, [9, 10, 11]);
+    });
+}
+
+/// A namespace that may have one more keeps no other from getting all that it may have, however much of its own is ready and for how long.
+#[test]
+fn each_namespace_gets_as_much_as_it_may_have_whatever_the_others_may() {
+    run(async {
+        let stage = Stage::new("limits").await;
+        let process = stage.process();
+        let fill = "delete from towline_work; \
+             insert into towline_work (cluster, ready_at, urgent, namespace) \
+             select ('00000000-0000-4000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, now() - interval '1 h' + n * interval '1 s', \
+               n % 2 = 0, case when n <= 40 then 'near' when n <= 60 then 'far' when n <= 80 then 'none' else 'new-' || n end \
+             from generate_series(1, 82) n";
+        let granted = async |shares: Shares| {
+            stage.run(fill).await;
+            let of = [("far", 4), ("near", 1), ("none", 0)].map(|(name, most)| (name.into(), most));
+            let limits = ClaimLimits { of: BTreeMap::from(of), of_others: 3 };
+            let claimed = process.queue.claim(shares, &limits).await.expect("an answer");
+            assert!(!claimed.has_missed && claimed.granted == claimed.work.len());
+            stage.run("update towline_work set until = null, holder = null").await;
+            let namespace = |cluster: u64| match cluster {
+                ..=40 => "near",
+                41..=60 => "far",
+                61..=80 => "none",
+                _ => "new",
+            };
+            let mut counts = BTreeMap::<&str, Vec<bool>>::new();
+            for work in &claimed.work {
+                counts.entry(namespace(clusters(std::slice::from_ref(work))[0])).or_default().push(work.urgent);
+            }
+            counts
+        };
+        let lengths = |counts: &BTreeMap<&'static str, Vec<bool>>| {
+            counts.iter().map(|(name, urgent)| (*name, urgent.len())).collect::<Vec<_>>()
+        };
+        let all = [("far", 4), ("near", 1), ("new", 2)];
+        assert_eq!(lengths(&granted(Shares { urgent_first: 48, oldest: 16 }).await), all);
+        assert_eq!(lengths(&granted(Shares { urgent_first: 0, oldest: 64 }).await), all);
+        // With fewer slots, each has one before any has a second one.
+        let few = granted(Shares { urgent_first: 0, oldest: 4 }).await;
+        assert_eq!(lengths(&few), [("far", 1), ("near", 1), ("new", 2)]);
+        // Where only one may be claimed of a namespace, it is not always an urgent one.
+        let mut seen = [false; 2];
+        for _ in 0..200 {
+            let found = granted(Shares { urgent_first: 48, oldest: 16 }).await;
+            seen[usize::from(found["near"][0])] = true;
+            if seen == [true; 2] {
+                break;
+            }
+        }
+        assert_eq!(seen, [true; 2]);
+    });
+}
+
+/// Two workers that look at the same moment choose the same rows. Who gets none of them looks again soon.
+#[test]
+fn whoever_finds_chosen_rows_locked_hears_that_there_may_be_more() {
+    run(async {
+        let stage = Stage::new("missed").await;
+        let process = stage.process();
+        process.ask(&[1, 2, 3], false).await;
+        let other = stage.place.client(ADMIN).await.expect("a connection");
+        let lock = "begin; select from towline_work where cluster <> '00000000-0000-4000-8000-000000000003' for update";
+        other.batch_execute(lock).await.expect("a lock");
+        let claim = async || {
+            let shares = Shares { urgent_first: 0, oldest: 2 };
+            process.queue.claim(shares, &ClaimLimits::NONE).await.expect("an answer")
+        };
+        let (first, second) = (claim().await, claim().await);
+        assert!(first.has_missed && second.has_missed && first.work.len() + second.work.len() <= 1);
+        other.batch_execute("rollback").await.expect("it is done");
+        let mut left = 3 - first.granted - second.granted;
+        while left > 0 {
+            let claimed = claim().await;
+            assert!(!claimed.has_missed && claimed.granted > 0);
+            left -= claimed.granted;
+        }
+        let none = claim().await;
+        assert!(!none.has_missed && none.granted == 0);
     });
 }
 

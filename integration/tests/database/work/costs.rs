@@ -1,7 +1,9 @@
 //! What the queue costs: statements, counted by the server.
 
+use std::collections::BTreeMap;
+
 use integration::postgres::HUB;
-use towline::test_api::documents::Shares;
+use towline::test_api::documents::{ClaimLimits, Shares};
 
 use crate::work::consumer::Waiting;
 use crate::work::hints::World;
@@ -22,9 +24,7 @@ async fn count(stage: &Stage) -> Vec<(String, i64)> {
     rows.iter().map(|row| (row.get(0), row.get(1))).collect()
 }
 
-const CLAIM: &str = "with urgent as materialized ( select clu";
-/// The same while a namespace has its share of the slots: for clusters of others.
-const CLAIM_OF_OTHERS: &str = "with recursive names as ( (select namesp";
+const CLAIM: &str = "with recursive names as ( (select namesp";
 const RENEW: &str = "with mine as materialized (select w.clus";
 
 async fn seconds(stage: &Stage) -> f64 {
@@ -100,21 +100,22 @@ fn each_step_of_work_costs_the_statements_that_are_promised() {
         let passed = seconds(&stage).await - begun;
         assert!(passed >= 3.3, "{renewals} renewals of three claims in {passed} s");
         let found = count(&stage).await;
-        let looks: i64 = found.iter().filter(|(text, _)| text == CLAIM_OF_OTHERS).map(|(_, calls)| *calls).sum();
+        let looks: i64 = found.iter().filter(|(text, _)| text == CLAIM).map(|(_, calls)| *calls).sum();
         assert!(f64::from(u32::try_from(looks).expect("few")) <= passed + 1.5, "{looks} looks in {passed} s");
-        let found: Vec<_> = found.into_iter().filter(|(text, _)| text != CLAIM_OF_OTHERS).collect();
+        let found: Vec<_> = found.into_iter().filter(|(text, _)| text != CLAIM).collect();
         assert_eq!(found, [(RENEW.to_owned(), 3)], "nothing else is sent");
-        let is_step = |text: &str| text != RENEW && text != CLAIM_OF_OTHERS;
         let (work, slot) = held.remove(0);
         process.done(work).await;
         drop(slot);
         held.push(waiting.next().await);
-        let found: Vec<_> = count(&stage).await.into_iter().filter(|(text, _)| is_step(text)).collect();
+        let found: Vec<_> = count(&stage).await.into_iter().filter(|(text, _)| text != RENEW).collect();
         let found_done =
             found.iter().find(|(text, _)| text.starts_with("update towline_work")).map(|(_, calls)| *calls);
         assert_eq!((found.len(), found_done), (2, Some(1)), "{found:?}");
-        assert!(found.contains(&(CLAIM.to_owned(), 1)), "{found:?}");
+        // One of them may be the look of this second.
+        assert!(found.iter().any(|(text, calls)| text == CLAIM && *calls <= 2), "{found:?}");
         process.ask(&[7, 8, 9], true).await;
+        let is_step = |text: &str| text != RENEW && text != CLAIM;
         let asked: Vec<_> = count(&stage).await.into_iter().filter(|(text, _)| is_step(text)).collect();
         assert_eq!(asked.iter().map(|(_, calls)| *calls).collect::<Vec<_>>(), [1], "{asked:?}");
     });
@@ -138,7 +139,8 @@ fn a_claim_of_others_reads_as_little_as_if_nothing_else_were_ready() {
         count(&stage).await;
         let claim = async || {
             let shares = Shares { urgent_first: 3, oldest: 1 };
-            process.queue.claim(shares, &["slow".to_owned()]).await.expect("an answer")
+            let limits = ClaimLimits { of: BTreeMap::from([("slow".into(), 0)]), of_others: 4 };
+            process.queue.claim(shares, &limits).await.expect("an answer").work
         };
         let mut found = clusters(&claim().await);
         found.sort_unstable();

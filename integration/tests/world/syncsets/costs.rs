@@ -29,7 +29,7 @@ const BESIDE_PASSES: [&str; 32] = [
     "lead",
     "lock_dispatcher",
     "lock_tidying",
-    "log_rows",
+    "log_and_schema",
     "mend_work",
     "move_cursor",
     "origin",

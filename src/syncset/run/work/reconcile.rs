@@ -232,11 +232,6 @@ impl Worker {
                     if asks != Asks::Nothing {
                         awake = read.plan.facts.as_ref().map(|facts| facts.kubeconfig_generation);
                     }
-                    if matches!(own_slot, ReconcileSlot::Nothing) {
-                        // The snapshot is outdated by the time a slot is free.
-                        drop(read);
-                        self.wait_to_connect(work, &mut own_slot, stopping).await?;
-                    }
                     continue;
                 }
             };
@@ -382,11 +377,9 @@ impl Worker {
                 return self.stopped_before(work, read, stop).await.map(Passed::ended);
             }
             // From now on it is one of those that answer.
-            let Some(slot) = self.slots.connect_now(work) else {
-                *own_slot = ReconcileSlot::Nothing;
-                return Ok(Passed::Again);
-            };
-            *own_slot = ReconcileSlot::Connecting(slot);
+            if let Some(slot) = self.slots.connect(work) {
+                *own_slot = ReconcileSlot::Connecting(slot);
+            }
         }
         let identified = match self.identify(work, read, pass_plan, &mut executor).await? {
             Identification::Identified(identified) => identified,

@@ -21,7 +21,7 @@ const PUT_OFF: Duration = Duration::from_secs(10);
 pub(super) enum ReconcileSlot {
     Connecting(#[expect(dead_code, reason = "it is given back when it is dropped")] ClaimSlot),
     Probing(#[expect(dead_code, reason = "it is given back when it is dropped")] ProbeSlot),
-    /// It waits for a slot to connect to a cluster that answers again, or stores that it does not answer.
+    /// It stores that its cluster does not answer.
     Nothing,
     Working(#[expect(dead_code, reason = "it is given back when it is dropped")] WorkSlot),
     Slow(#[expect(dead_code, reason = "it is given back when it is dropped")] ClaimSlot),
@@ -41,7 +41,7 @@ impl ReconcileSlot {
 }
 
 impl Worker {
-    /// Waits for a slot to work, and gives the one to connect back. Returns how long that took. If the process ends, it goes on without, to
+    /// Waits for a slot to work, and gives the one to connect or to probe back. Returns how long that took. If the process ends, it goes on without, to
     /// its end.
     pub(super) async fn begin_work(
         &self,
@@ -60,25 +60,6 @@ impl Worker {
             slot = self.slots.work(work) => {
                 *own_slot = ReconcileSlot::Working(slot);
                 Ok(began.elapsed())
-            }
-        }
-    }
-
-    /// Waits for a slot to connect to a cluster that has answered a probe, without the one to probe: others wait for that.
-    pub(super) async fn wait_to_connect(
-        &self,
-        work: &Work,
-        own_slot: &mut ReconcileSlot,
-        stopping: &CancellationToken,
-    ) -> Result<(), ReconcileError> {
-        *own_slot = ReconcileSlot::Nothing;
-        tokio::select! {
-            biased;
-            _ = work.expired() => Err(ReconcileError::Lost),
-            () = stopping.cancelled() => Err(ReconcileError::ShutsDown),
-            slot = self.slots.connect(work) => {
-                *own_slot = ReconcileSlot::Connecting(slot);
-                Ok(())
             }
         }
     }
