@@ -46,11 +46,14 @@ create table towline_claim (
   name text primary key, holder text, token bigint not null default 0, until timestamptz, cursor bigint not null default 0);
 insert into towline_claim (name) values ('compaction'), ('relay'), ('dispatcher');
 
--- Work claims: each gives one cluster to one process. Of each namespace the first ready rows are looked up; it is '' where it is not known.
+-- Work claims: each gives one cluster to one process. The namespace is '' where it is not known; by its index a claim passes over the
+-- clusters of a namespace without reading their rows.
 create table towline_work (
   cluster uuid primary key, ready_at timestamptz not null, urgent boolean not null default false, wanted bigint not null default 1,
   attempts int not null default 0, holder text, token bigint not null default 0, until timestamptz,
   namespace text collate "C" not null default '') with (fillfactor = 50);
+create index on towline_work (ready_at);
+create index on towline_work (ready_at) where urgent;
 create index on towline_work (namespace, urgent, ready_at);
 
 -- How much each namespace has: documents, without the ClusterSyncs that come and go with their clusters, and the KiB of all. Whoever writes

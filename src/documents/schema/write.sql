@@ -39,9 +39,9 @@ end $$;
 
 -- The bytes of what a sealed field holds, whichever key has sealed it: without the byte that says how, the id of the key with its length,
 -- the nonce and the tag.
-create function towline_sealed(sealed bytea) returns int language sql stable as $$
-  select case when get_byte(head, 0) = 1 then octet_length(sealed) - 30 - get_byte(head, 1) else octet_length(sealed) - 1 end
-  from (select nullif(substr(sealed, 1, 2), '') as head) h
+create function towline_sealed(sealed bytea) returns int language sql immutable as $$
+  select greatest(0, octet_length(sealed) - case when substr(sealed, 1, 1) = '\x01' and octet_length(sealed) > 30
+    then 30 + get_byte(substr(sealed, 2, 1) || '\x00', 0) else 1 end)
 $$;
 
 -- The KiB of these columns, whether they are compressed or not, and of a sealed field that holds so many bytes.

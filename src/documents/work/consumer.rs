@@ -109,29 +109,30 @@ impl WorkConsumer {
     ) {
         let (mut look_at, mut not_before) = (Instant::now(), Instant::now());
         loop {
+            let next = async {
+                sleep_until(not_before).await;
+                self.next(look_at, wakes, &mut hints).await
+            };
             let (wake, slots) = tokio::select! {
                 biased;
                 () = scope.draining() => return,
-                next = self.next(look_at, not_before, wakes, &mut hints) => next,
+                next = next => next,
             };
             let _work = scope.work();
+            let began = Instant::now();
             let limits = self.slots.limits();
             // Dropping these requests would leave what they are granted to nobody.
             let claimed = match wake {
                 Wake::Hint(cluster) => {
                     let work = self.queue.claim_one(cluster, &limits.without()).await;
-                    work.map(|work| Claimed {
-                        granted: work.iter().len(),
-                        work: Vec::from_iter(work),
-                        has_missed: false,
-                    })
+                    work.map(|work| Claimed { granted: work.iter().len(), work: Vec::from_iter(work), has_more: false })
                 }
                 Wake::Look | Wake::Turn => self.queue.claim(self.turns.shares(count(slots.len())), &limits).await,
             };
             if matches!(wake, Wake::Look) {
                 look_at = Instant::now() + EVERY;
             }
-            let Claimed { work: granted, granted: rows, has_missed } = match claimed {
+            let Claimed { work: granted, granted: rows, has_more } = match claimed {
                 Ok(claimed) => claimed,
                 Err(error) => {
                     look_at = Instant::now() + RETRY.next_delay(self.fails(&error));
@@ -141,7 +142,7 @@ impl WorkConsumer {
             self.failures = 0;
             self.turns.taken(count(rows));
             self.is_turn = self.queue.broker().is_some() && !granted.is_empty() && !self.turns.prefers_urgent();
-            if matches!(wake, Wake::Look) && (has_missed || rows >= slots.len()) {
+            if matches!(wake, Wake::Look) && (has_more || rows >= slots.len()) {
                 // There may be more.
                 look_at = Instant::now() + AGAIN;
             }
@@ -152,9 +153,11 @@ impl WorkConsumer {
                 let slot = self.slots.given(slot, work.namespace());
                 deliver(work, slot);
             }
-            // Slots may be free while all ready clusters are of namespaces that have their share: each wake-up would cost a statement.
-            let is_limited = !self.slots.limits().without().is_empty();
-            not_before = Instant::now() + if is_limited { AGAIN } else { Duration::ZERO };
+            if !self.slots.limits().without().is_empty() {
+                // Slots stay free while all ready clusters are of namespaces that have their share: each wake-up would cost a statement, and
+                // one that takes longer the more namespaces there are.
+                not_before = Instant::now() + AGAIN.max(began.elapsed() * 4);
+            }
         }
     }
 
@@ -162,13 +165,12 @@ impl WorkConsumer {
     async fn next(
         &self,
         look_at: Instant,
-        woken_not_before: Instant,
         wakes: &Wakes,
         hints: &mut mpsc::Receiver<Uuid>,
     ) -> (Wake, Vec<OwnedSemaphorePermit>) {
         let has_failed = self.failures > 0;
+        let may_claim_all = self.slots.limits().without().is_empty();
         let woken = async {
-            sleep_until(woken_not_before).await;
             tokio::select! {
                 () = wakes.0.notified() => {}
                 () = self.queue.returned() => {}
@@ -180,7 +182,8 @@ impl WorkConsumer {
             () = sleep_until(look_at) => Wake::Look,
             // After a failure, neither means that the next attempt succeeds.
             () = std::future::ready(()), if self.is_turn && !has_failed => Wake::Turn,
-            Some(cluster) = hints.recv(), if !has_failed => Wake::Hint(cluster),
+            // A hint of a cluster that may not be claimed here is for another replica.
+            Some(cluster) = hints.recv(), if !has_failed && may_claim_all => Wake::Hint(cluster),
             () = woken, if !has_failed => Wake::Look,
         };
         // The semaphore is never closed.

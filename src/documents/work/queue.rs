@@ -49,47 +49,57 @@ macro_rules! granted {
      select g.cluster, g.token, g.wanted, g.attempts, g.urgent, g.waited, g.name"
     };
 }
-/// Grants ready rows: `$3` urgent ones if there are as many, then `$4` of any kind, of each namespace at most as many as its limit. The
-/// first rows of each namespace are looked up, which costs as much as there are namespaces, however many rows are ready. The next row is of
-/// the namespace that gets fewest by this claim, and of these the oldest. Three of four that a namespace may have are urgent, so that its
-/// others don't starve where its limit is small. Rows are compared, so that no other index can be used.
-///
-/// Nothing is granted while versions of another origin are not renumbered: the database may have lost a grant. If a row is not done, it
-/// becomes ready again, later each time. There is always a row in the answer, with the number of rows that were chosen: somebody else may
-/// have locked some.
-const CLAIM: &str = concat!(
+/// Grants rows, some of them urgent if possible, of those of which a further condition holds; of each namespace at most as many as its limit.
+/// Three of four times these are its urgent ones, if there are any, so that its others don't starve where the limit is small. Nothing is granted while versions of
+/// another origin are not renumbered: the database may have lost a grant. If a row is not done, it becomes ready again, later each time. The
+/// answer always has a row, with the number of rows that were found before the limits.
+macro_rules! claim {
+    ($of_urgent:literal, $of_others:literal) => {
+        concat!(
+            "urgent as materialized ( \
+       select cluster, ready_at, namespace, urgent from towline_work where urgent and ready_at <= now() \
+         and (until is null or until < now()) and (select origin = towline_origin() from towline_meta) ",
+            $of_urgent,
+            "order by ready_at limit $3 for update skip locked), \
+     others as materialized ( \
+       select cluster, ready_at, namespace, urgent from towline_work where ready_at <= now() and (until is null or until < now()) \
+         and (select origin = towline_origin() from towline_meta) and cluster <> all (array(select cluster from urgent)) ",
+            $of_others,
+            "order by ready_at limit $3 + $4 - (select count(*) from urgent) for update skip locked), \
+     found as materialized ( \
+       select f.*, row_number() over (partition by namespace order by urgent and prefers_urgent desc, ready_at) as nth \
+       from (select * from urgent union all select * from others) f, (select random() < 0.75 as prefers_urgent offset 0) t), \
+     next as materialized ( \
+       select cluster, ready_at from found f where nth <= coalesce( \
+         (select l.most from unnest($5::text[], $6::int8[]) l (namespace, most) where l.namespace = f.namespace), $7)), ",
+            granted!(),
+            ", c.rows from (select count(*) as rows from found) c left join granted g on true"
+        )
+    };
+}
+/// Each part uses an index of its own.
+const CLAIM: &str = concat!("with ", claim!("", ""));
+/// The same without the clusters of some namespaces, however many of these are ready: the first rows of each other namespace are looked up,
+/// which costs as much as there are namespaces. Twice as many as are claimed, since somebody may have locked some. Rows are compared,
+/// so that no other index can be used.
+const CLAIM_OF_OTHERS: &str = concat!(
     "with recursive names as ( \
        (select namespace from towline_work order by namespace limit 1) \
        union all \
        select (select w.namespace from towline_work w where w.namespace > n.namespace order by w.namespace limit 1) \
        from names n where n.namespace is not null), \
-     limits as ( \
-       select n.namespace, least(coalesce(l.most, $7), $3 + $4) as most from names n \
-       left join unnest($5::text[], $6::int8[]) l (namespace, most) on l.namespace = n.namespace \
-       where n.namespace is not null and (select origin = towline_origin() from towline_meta)), \
-     ready as materialized ( \
-       select r.cluster, r.ready_at, u.urgent, l.namespace, l.most, \
-         row_number() over (partition by l.namespace, u.urgent order by r.ready_at) as nth \
-       from limits l cross join (values (true), (false)) u (urgent) cross join lateral ( \
+     first as materialized ( \
+       select f.cluster, f.ready_at, k.urgent from names n cross join (values (true), (false)) k (urgent) cross join lateral ( \
          select w.cluster, w.ready_at from towline_work w \
-         where (w.namespace, w.urgent, w.ready_at) >= (l.namespace, u.urgent, '-infinity') \
-           and (w.namespace, w.urgent, w.ready_at) <= (l.namespace, u.urgent, now()) and (w.until is null or w.until < now()) \
-         order by w.namespace, w.urgent, w.ready_at limit l.most) r), \
-     urgent as materialized ( \
-       select cluster, namespace from ready where urgent and nth <= most * 0.75 + random() order by nth, ready_at limit $3), \
-     others as ( \
-       select r.cluster, r.ready_at, r.most, row_number() over (partition by r.namespace order by r.ready_at) + coalesce(u.taken, 0) as nth \
-       from ready r left join (select namespace, count(*) as taken from urgent group by namespace) u on u.namespace = r.namespace \
-       where r.cluster <> all (array(select cluster from urgent))), \
-     chosen as materialized ( \
-       select cluster from urgent \
-       union all \
-       (select cluster from others where nth <= most order by nth, ready_at limit $3 + $4 - (select count(*) from urgent))), \
-     next as materialized ( \
-       select cluster, ready_at from towline_work where cluster = any (array(select cluster from chosen)) \
-         and ready_at <= now() and (until is null or until < now()) for update skip locked), ",
-    granted!(),
-    ", c.chosen from (select count(*) as chosen from chosen) c left join granted g on true"
+         where (w.namespace, w.urgent, w.ready_at) >= (n.namespace, k.urgent, '-infinity') \
+           and (w.namespace, w.urgent, w.ready_at) <= (n.namespace, k.urgent, now()) and (w.until is null or w.until < now()) \
+         order by w.namespace, w.urgent, w.ready_at limit 2 * ($3 + $4)) f \
+       where n.namespace <> all ($8)), ",
+    claim!(
+        "and cluster = any (array(select f.cluster from first f where f.urgent order by f.ready_at limit 2 * $3)) ",
+        "and cluster = any (array(select f.cluster from first f where f.cluster <> all (array(select cluster from urgent)) \
+           order by f.ready_at limit 2 * ($3 + $4))) "
+    )
 );
 /// Grants the row of a cluster, if it is ready and nobody has it or has locked it.
 const CLAIM_ONE: &str = concat!(
@@ -136,8 +146,8 @@ pub struct Claimed {
     pub work: Vec<Work>,
     /// Rows that were granted; more than there is work where the answer came too late.
     pub granted: usize,
-    /// Whether somebody else had locked or claimed rows that were chosen, so that there may be more.
-    pub has_missed: bool,
+    /// Whether rows were found of namespaces that may have no more: there may be others behind them.
+    pub has_more: bool,
 }
 
 /// What becomes of the row of a claim that ends, unless another pass was requested meanwhile.
@@ -249,8 +259,8 @@ impl WorkQueue {
         let seconds = self.held.lifetime().seconds();
         let (namespaces, most): (Vec<&str>, Vec<i64>) =
             limits.of.iter().map(|(name, most)| (&**name, count(*most))).unzip();
-        let of_others = count(limits.of_others);
-        let params = [
+        let (of_others, without) = (count(limits.of_others), limits.without());
+        let mut params = vec![
             (&holder as _, Type::TEXT),
             (&seconds as _, Type::FLOAT8),
             (&urgent as _, Type::INT8),
@@ -259,19 +269,24 @@ impl WorkQueue {
             (&most as _, Type::INT8_ARRAY),
             (&of_others as _, Type::INT8),
         ];
+        let mut text = CLAIM;
+        if !without.is_empty() {
+            text = CLAIM_OF_OTHERS;
+            params.push((&without as _, Type::TEXT_ARRAY));
+        }
         let database = self.database.clone().answering_within(CLAIM_WITHIN);
         let sent = self.held.now();
-        let rows = database.all(QUERY, Text::Prepared(CLAIM), &params).await?;
-        let chosen: i64 = rows.first().map(|row| column(QUERY, row, 7)).transpose()?.unwrap_or_default();
+        let rows = database.all(QUERY, Text::Prepared(text), &params).await?;
+        let found: i64 = rows.first().map(|row| column(QUERY, row, 7)).transpose()?.unwrap_or_default();
         let mut claimed = Claimed::default();
-        // Where none was granted, the only row tells how many were chosen.
+        // Where none was granted, the only row tells how many were found.
         for row in &rows {
             if column::<Option<&str>>(QUERY, row, 0)?.is_some() {
                 claimed.granted += 1;
                 claimed.work.extend(self.granted(QUERY, row, sent)?);
             }
         }
-        claimed.has_missed = count(claimed.granted) < chosen;
+        claimed.has_more = count(claimed.granted) < found;
         Ok(claimed)
     }
 

@@ -185,8 +185,10 @@ async fn schema(hub: Arc<Hub>, handles: Arc<Vec<GateHandle>>, scope: Scope) -> R
             Ok((rows, oldest)) => {
                 hub.metrics.log_rows(rows);
                 // A newer release has migrated the schema meanwhile: who would not begin to use it does not go on to.
-                if oldest > SCHEMA.known() {
-                    SCHEMA.status(&hub.database).await?.check()?;
+                if oldest > SCHEMA.known()
+                    && let Ok(status) = SCHEMA.status(&hub.database).await
+                {
+                    status.check()?;
                 }
             }
             Err(error) => tracing::debug!(error = %full_text(&error), "failed to look at the log and the schema"),

@@ -217,8 +217,9 @@ impl Appointments {
     }
 }
 
-impl Drop for ProbeSlot {
-    fn drop(&mut self) {
+impl ProbeSlot {
+    /// The cluster has answered or not: so long such a slot is needed, whatever it is held for now.
+    pub fn is_answered(&self) {
         self.probing.appointments.lock().was_held(self.held_since.elapsed());
     }
 }
@@ -500,7 +501,7 @@ mod tests {
         for _ in 0..100 {
             let Ok(slot) = slots.probe("a", false) else { panic!("a slot that was given back is not free") };
             tokio::time::advance(Duration::from_secs(16)).await;
-            drop(slot);
+            slot.is_answered();
         }
         let _slots: Vec<_> = (0..8).map(|_| slots.probe("a", false)).collect();
         let Err(wait) = slots.probe("a", false) else { panic!("there are eight slots") };

@@ -53,8 +53,9 @@ pub(crate) struct Meter {
 /// The programs' statements in this database since the last reset.
 const STATEMENTS: &str = "SELECT coalesce(sum(s.calls), 0)::int8 FROM pg_stat_statements s JOIN pg_roles r ON r.oid = s.userid \
                           JOIN pg_database d ON d.oid = s.dbid WHERE r.rolname <> current_user AND d.datname = current_database()";
-/// The statistics of a hub's database are in a schema of their own.
-const RESET: &str = "SET search_path TO public, statistics; SELECT pg_stat_statements_reset()";
+/// The statistics of a hub's database are in a schema of their own. A phase begins with what autovacuum knows a minute later: plans of statements
+/// that are kept from a time when tables were empty are a matter of that minute.
+const RESET: &str = "SET search_path TO public, statistics; ANALYZE; SELECT pg_stat_statements_reset()";
 
 impl Meter {
     pub(crate) async fn begin(probes: &Probes<'_>) -> Result<Self, Error> {

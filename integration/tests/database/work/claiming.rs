@@ -261,19 +261,18 @@ fn each_namespace_gets_as_much_as_it_may_have_whatever_the_others_may() {
         let fill = "delete from towline_work; \
              insert into towline_work (cluster, ready_at, urgent, namespace) \
              select ('00000000-0000-4000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, now() - interval '1 h' + n * interval '1 s', \
-               n % 2 = 0, case when n <= 40 then 'near' when n <= 60 then 'far' when n <= 80 then 'none' else 'new-' || n end \
+               n % 2 = 0, case when n <= 40 then 'near' when n <= 60 then 'far' when n <= 80 then 'third' else 'new-' || n end \
              from generate_series(1, 82) n";
-        let granted = async |shares: Shares| {
+        let granted = async |shares: Shares, of: &[(&str, usize)]| {
             stage.run(fill).await;
-            let of = [("far", 4), ("near", 1), ("none", 0)].map(|(name, most)| (name.into(), most));
-            let limits = ClaimLimits { of: BTreeMap::from(of), of_others: 3 };
+            let of = of.iter().map(|(name, most)| ((*name).into(), *most));
+            let limits = ClaimLimits { of: of.collect(), of_others: 3 };
             let claimed = process.queue.claim(shares, &limits).await.expect("an answer");
-            assert!(!claimed.has_missed && claimed.granted == claimed.work.len());
-            stage.run("update towline_work set until = null, holder = null").await;
+            assert!(claimed.has_more && claimed.granted == claimed.work.len());
             let namespace = |cluster: u64| match cluster {
                 ..=40 => "near",
                 41..=60 => "far",
-                61..=80 => "none",
+                61..=80 => "third",
                 _ => "new",
             };
             let mut counts = BTreeMap::<&str, Vec<bool>>::new();
@@ -285,16 +284,20 @@ fn each_namespace_gets_as_much_as_it_may_have_whatever_the_others_may() {
         let lengths = |counts: &BTreeMap<&'static str, Vec<bool>>| {
             counts.iter().map(|(name, urgent)| (*name, urgent.len())).collect::<Vec<_>>()
         };
-        let all = [("far", 4), ("near", 1), ("new", 2)];
-        assert_eq!(lengths(&granted(Shares { urgent_first: 48, oldest: 16 }).await), all);
-        assert_eq!(lengths(&granted(Shares { urgent_first: 0, oldest: 64 }).await), all);
-        // With fewer slots, each has one before any has a second one.
-        let few = granted(Shares { urgent_first: 0, oldest: 4 }).await;
-        assert_eq!(lengths(&few), [("far", 1), ("near", 1), ("new", 2)]);
+        for shares in [Shares { urgent_first: 72, oldest: 24 }, Shares { urgent_first: 0, oldest: 96 }] {
+            let all = granted(shares, &[("far", 4), ("near", 1)]).await;
+            assert_eq!(lengths(&all), [("far", 4), ("near", 1), ("new", 2), ("third", 3)]);
+            let others = granted(shares, &[("far", 4), ("near", 1), ("third", 0)]).await;
+            assert_eq!(lengths(&others), [("far", 4), ("near", 1), ("new", 2)]);
+        }
+        // With fewer slots, the oldest rows are of one that may have no more then, and the next claim passes over it.
+        let few = Shares { urgent_first: 0, oldest: 6 };
+        assert_eq!(lengths(&granted(few, &[("far", 4), ("near", 1)]).await), [("near", 1)]);
+        assert_eq!(lengths(&granted(few, &[("far", 4), ("near", 0)]).await), [("far", 4)]);
         // Where only one may be claimed of a namespace, it is not always an urgent one.
         let mut seen = [false; 2];
         for _ in 0..200 {
-            let found = granted(Shares { urgent_first: 48, oldest: 16 }).await;
+            let found = granted(Shares { urgent_first: 48, oldest: 16 }, &[("near", 1)]).await;
             seen[usize::from(found["near"][0])] = true;
             if seen == [true; 2] {
                 break;
@@ -304,31 +307,27 @@ fn each_namespace_gets_as_much_as_it_may_have_whatever_the_others_may() {
     });
 }
 
-/// Two workers that look at the same moment choose the same rows. Who gets none of them looks again soon.
+/// However few slots a worker has, and whether or not it passes over a namespace.
 #[test]
-fn whoever_finds_chosen_rows_locked_hears_that_there_may_be_more() {
+fn a_claim_takes_the_next_rows_where_the_oldest_are_locked() {
     run(async {
-        let stage = Stage::new("missed").await;
+        let stage = Stage::new("behind_locked").await;
         let process = stage.process();
-        process.ask(&[1, 2, 3], false).await;
+        process.ask(&[1], false).await;
+        process.ask(&[2], false).await;
         let other = stage.place.client(ADMIN).await.expect("a connection");
-        let lock = "begin; select from towline_work where cluster <> '00000000-0000-4000-8000-000000000003' for update";
-        other.batch_execute(lock).await.expect("a lock");
-        let claim = async || {
-            let shares = Shares { urgent_first: 0, oldest: 2 };
-            process.queue.claim(shares, &ClaimLimits::NONE).await.expect("an answer")
-        };
-        let (first, second) = (claim().await, claim().await);
-        assert!(first.has_missed && second.has_missed && first.work.len() + second.work.len() <= 1);
-        other.batch_execute("rollback").await.expect("it is done");
-        let mut left = 3 - first.granted - second.granted;
-        while left > 0 {
-            let claimed = claim().await;
-            assert!(!claimed.has_missed && claimed.granted > 0);
-            left -= claimed.granted;
+        let lock = "begin; select from towline_work where cluster = '00000000-0000-4000-8000-000000000001' for update";
+        for of in [BTreeMap::new(), BTreeMap::from([("slow".into(), 0)])] {
+            other.batch_execute(lock).await.expect("a lock");
+            let limits = ClaimLimits { of, of_others: 9 };
+            let claimed = process.queue.claim(Shares { urgent_first: 0, oldest: 1 }, &limits).await.expect("an answer");
+            assert_eq!((clusters(&claimed.work), claimed.has_more), (vec![2], false));
+            other.batch_execute("rollback").await.expect("it is done");
+            stage
+                .run("update towline_work set holder = null, until = null, ready_at = '2026-01-01' where until > now()")
+                .await;
+            stage.run("update towline_work set ready_at = '2025-01-01' where cluster = '00000000-0000-4000-8000-000000000001'").await;
         }
-        let none = claim().await;
-        assert!(!none.has_missed && none.granted == 0);
     });
 }
 

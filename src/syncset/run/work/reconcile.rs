@@ -104,7 +104,7 @@ impl From<StoreError> for ReconcileError {
 
 enum Passed {
     Ended(Box<Reconciled>),
-    /// Documents have changed since they were read, or the cluster has answered and no slot to connect was free: it reads again.
+    /// Documents have changed since they were read: it reads again.
     Again,
 }
 
@@ -371,7 +371,9 @@ impl Worker {
     ) -> Result<Passed, ReconcileError> {
         let mut executor = Executor::new(&mut kept.client, work.fence(), CONNECT_WITHIN);
         if asks == Asks::First {
-            if let Err(stop) = executor.probe().await {
+            let probed = executor.probe().await;
+            own_slot.is_answered();
+            if let Err(stop) = probed {
                 // Others need not wait for the database.
                 *own_slot = ReconcileSlot::Nothing;
                 return self.stopped_before(work, read, stop).await.map(Passed::ended);

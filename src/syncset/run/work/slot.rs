@@ -20,7 +20,7 @@ const PUT_OFF: Duration = Duration::from_secs(10);
 /// The slot that a reconcile has while it connects, and then while it works.
 pub(super) enum ReconcileSlot {
     Connecting(#[expect(dead_code, reason = "it is given back when it is dropped")] ClaimSlot),
-    Probing(#[expect(dead_code, reason = "it is given back when it is dropped")] ProbeSlot),
+    Probing(ProbeSlot),
     /// It stores that its cluster does not answer.
     Nothing,
     Working(#[expect(dead_code, reason = "it is given back when it is dropped")] WorkSlot),
@@ -37,6 +37,13 @@ impl ReconcileSlot {
     /// Whether it may ask a silent cluster.
     pub(super) fn may_probe(&self) -> bool {
         matches!(self, Self::Probing(_))
+    }
+
+    /// The cluster has answered the probe or not.
+    pub(super) fn is_answered(&self) {
+        if let Self::Probing(slot) = self {
+            slot.is_answered();
+        }
     }
 }
 
