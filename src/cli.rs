@@ -17,7 +17,7 @@ use http::Method;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
-use crate::config::{InvalidName, SectionName};
+use crate::config::{ClusterName, InvalidName, SectionName};
 use crate::job::JobList;
 use crate::job::command::{ConfigFile, Exit, JobCommand};
 use crate::job::output::{Format, Output};
@@ -54,6 +54,8 @@ pub enum Command {
     Run(ConfigFile),
     /// Report all faults of a configuration
     Check(CheckCommand),
+    /// Print the roles that a configuration needs in its clusters
+    Rbac(RbacCommand),
     /// Print the completion of commands for a shell, to be sourced
     Completion {
         /// The shell
@@ -81,6 +83,17 @@ pub struct CheckCommand {
     pub connect: bool,
 }
 
+/// `towline rbac`.
+#[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
+pub struct RbacCommand {
+    /// The configuration.
+    #[command(flatten)]
+    pub file: ConfigFile,
+    /// Only those for this cluster of the configuration
+    #[arg(long, value_name = "NAME")]
+    pub cluster: Option<ClusterName>,
+}
+
 pub enum Given {
     /// One of the daemon's own.
     Own(Command),
@@ -91,7 +104,8 @@ pub enum Given {
 /// What [`to_section`] appends to a command.
 const OF_SECTION: &str = "-section";
 
-fn command_line(jobs: JobList) -> clap::Command {
+/// The whole command line.
+pub fn command_line(jobs: JobList) -> clap::Command {
     Cli::command().subcommands(jobs.commands().map(|command| command.arguments))
 }
 

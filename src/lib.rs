@@ -60,6 +60,7 @@ mod job;
 mod jobs;
 mod lease;
 mod process;
+mod rbac;
 mod resource_sync;
 mod state;
 mod status;

@@ -7,7 +7,7 @@ use crate::cluster::full_text;
 use crate::config;
 use crate::job::command::{Exit, Order, complain};
 use crate::job::{Config, JobList};
-use crate::{app, check};
+use crate::{app, check, rbac};
 
 /// Carries out a command line, whose first argument is the program. The `towline` binary has the jobs of
 /// [`crate::jobs::JOBS`]; another binary can have more.
@@ -19,6 +19,9 @@ pub fn execute(jobs: JobList, arguments: impl IntoIterator<Item = OsString>) -> 
         Given::Own(Command::Check(command)) => with_config(jobs.load(command.file.path()), |config| {
             if command.connect { block_on(check::connect(&config, jobs)) } else { check::file(&config, jobs) }
         }),
+        Given::Own(Command::Rbac(command)) => {
+            with_config(jobs.load(command.file.path()), |config| rbac::print(&config, command.cluster.as_ref()))
+        }
         Given::Own(Command::Completion { shell }) => written(cli::complete(jobs, shell, &mut std::io::stdout())),
         Given::Own(Command::Man { directory }) => written(cli::man_pages(jobs, &directory)),
         Given::Own(Command::Remote(remote)) => block_on(async {

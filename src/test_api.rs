@@ -7,6 +7,9 @@ pub mod actor {
 pub mod amqp {
     pub use crate::amqp::{AmqpSource, AmqpUrl};
 }
+pub mod cli {
+    pub use crate::cli::command_line;
+}
 pub mod cluster {
     pub use crate::cluster::{
         AccessRequest, Clock, Cluster, DynamicCluster, DynamicClusters, Error, Fence, Kind, KindError, KindId, Kinds,
@@ -78,6 +81,9 @@ pub mod lease {
 }
 pub mod process {
     pub use crate::process::execute;
+}
+pub mod rbac {
+    pub use crate::rbac::{Scope, requests};
 }
 pub mod resource_sync {
     pub use crate::resource_sync::{Direction, SyncJob, SyncMetrics, sections};

@@ -14,7 +14,7 @@ const LAYERS: [&[&str]; 8] = [
     &["documents", "election", "state"],
     &["guard", "job"],
     // What runs jobs is given a list of them, and names none.
-    &["app", "check", "cli", "hub", "inventory", "lease", "resource_sync", "status_sync", "syncset"],
+    &["app", "check", "cli", "hub", "inventory", "lease", "rbac", "resource_sync", "status_sync", "syncset"],
     &["jobs", "process"],
 ];
 

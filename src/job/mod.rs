@@ -106,6 +106,11 @@ pub trait Sections: Any + fmt::Debug + Send + Sync {
     /// The permissions that they need on the kinds that are known. The check reviews them, and `deploy/` grants them.
     fn permissions(&self, kinds: &Kinds) -> Vec<Permission>;
 
+    /// Those that keep state beyond the process, and the clusters in which they do.
+    fn states(&self) -> Vec<(&ClusterName, &SectionName)> {
+        Vec::new()
+    }
+
     /// Checks against the clusters and databases whether everything that they need is there, and prints what is missing. Returns
     /// the number of faults.
     fn connect<'c>(&'c self, surroundings: &'c check::Surroundings<'c>) -> BoxFuture<'c, usize>;

@@ -126,6 +126,10 @@ impl Sections for SyncSections {
         self.sections.iter().flat_map(|section| of_section(section, kinds)).collect()
     }
 
+    fn states(&self) -> Vec<(&ClusterName, &SectionName)> {
+        self.sections.iter().map(|section| (&section.local, &section.name)).collect()
+    }
+
     fn connect<'c>(&'c self, surroundings: &'c Surroundings<'c>) -> BoxFuture<'c, usize> {
         async move {
             let mut faults = 0;

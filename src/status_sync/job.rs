@@ -113,6 +113,10 @@ impl Sections for StatusSyncSection {
         self.0.iter().flat_map(|section| of_section(section, kinds)).collect()
     }
 
+    fn states(&self) -> Vec<(&ClusterName, &SectionName)> {
+        self.0.iter().map(|section| (&section.cluster, &section.name)).collect()
+    }
+
     fn connect<'c>(&'c self, surroundings: &'c Surroundings<'c>) -> BoxFuture<'c, usize> {
         async move {
             let Some(section) = &self.0 else { return 0 };
