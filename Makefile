@@ -11,7 +11,7 @@ TEST_THREADS ?= $(shell n=$$(nproc); echo $$((n < 3 ? 3 * n : 8)))
 
 .PHONY: help
 help: ## lists this
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # The story is played with what `make test` builds anyway; BUILD=release builds it for speed. A variable of this name in the environment
 # changes nothing.
@@ -56,6 +56,10 @@ soak: setup-test ## runs the randomized tests for long (SEED=…: the same again
 clients: setup-test ## generates the clients of the hub's API anew, from a running hub
 	cargo build --workspace --locked --bin towline
 	UPDATE_CLIENTS=1 TOWLINE_BIN=$(TARGET)/debug/towline cargo test --locked --package integration --test contract -- the_go_client_is
+
+.PHONY: manifests
+manifests: setup-demo ## renders the chart into deploy/, for those who use kustomize
+	hack/manifests.sh
 
 .PHONY: lint
 lint: lint-format lint-clippy lint-bans ## checks formatting, and denies every warning of clippy

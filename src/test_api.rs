@@ -46,9 +46,6 @@ pub mod documents {
         WorkEnd, WorkQueue, WriteError, Writer, WriterHandle, compact, list, list_json, migrate, open, renumber,
     };
 }
-pub mod election {
-    pub use crate::election::needed_access;
-}
 pub mod guard {
     pub use crate::guard::{GuardedChange, record_held};
 }
@@ -87,9 +84,6 @@ pub mod rbac {
 }
 pub mod resource_sync {
     pub use crate::resource_sync::{Direction, SyncJob, SyncMetrics, sections};
-}
-pub mod state {
-    pub use crate::state::needed_access;
 }
 pub mod status_sync {
     pub use crate::status_sync::{StatusSyncJob, StatusSyncMetrics, WriteOutcome, alone, section};

@@ -21,7 +21,7 @@ pub const QUEUES: &str = include_str!("../crds/queues.yaml");
 pub const DOCUMENTS: &str = include_str!("../crds/documents.yaml");
 
 /// `hosstedprojects.v1.hossted.com`, as `deploy/` has it.
-pub const HOSSTED_PROJECTS: &str = include_str!("../../deploy/inventory/crd.yaml");
+pub const HOSSTED_PROJECTS: &str = include_str!("../../deploy/chart/files/hosstedprojects.yaml");
 
 /// `policies.v1.policy.open-cluster-management.io`: what leaf hubs comply with; words of compliance are an enum.
 pub const POLICIES: &str = include_str!("../crds/policies.yaml");

@@ -23,6 +23,10 @@ const MANAGED_ROLE: &str = "towline-lease-managed";
 const HUB_ROLE: &str = "towline-lease-hub";
 /// The role of what sections remember.
 const STATE_ROLE: &str = "towline-state";
+/// The checked-in role of a section, for what it remembers and where it has one for its Lease.
+const SECTION_ROLE: &str = "towline:databases";
+/// The checked-in role of the inventory.
+const INVENTORY_ROLE: &str = "towline:towline-inventory:towline-inventory:inventory";
 /// Where sections keep that whose clusters are reached by a kubeconfig that names no namespace.
 const STATE_NAMESPACE: &str = "default";
 /// The group of the kind in the checked-in roles.
@@ -84,10 +88,11 @@ impl Grant {
         }
     }
 
-    fn file(&self) -> &'static str {
+    /// The file of the checked-in role, and its name there.
+    fn checked_in(&self) -> (&'static str, &'static str) {
         match self.side {
-            Side::Remote => "deploy/base/rbac/resource-sync-remote.yaml",
-            Side::Local => "deploy/base/rbac/resource-sync-local.yaml",
+            Side::Remote => ("deploy/hub/resource-sync-remote.yaml", self.role_name()),
+            Side::Local => ("deploy/base/towline.yaml", "towline:towline:towline:resource-sync-local"),
         }
     }
 
@@ -99,7 +104,7 @@ impl Grant {
 
     /// Grants it, and waits until the API server acts accordingly.
     pub async fn apply(&self, client: &Client) -> Result<(), Error> {
-        let path = repository().join(self.file());
+        let path = repository().join(self.checked_in().0);
         let manifest = fs::read_to_string(&path).map_err(Error::file("read", &path))?;
         let rules = self.rules(&manifest)?;
         Box::pin(bind(client, None, &self.granted_name(), &rules, subject(self.group_of_users))).await?;
@@ -141,7 +146,8 @@ impl Grant {
 
     /// The rules of the role in the manifest, with the kind and the secrets of this grant.
     fn rules(&self, manifest: &str) -> Result<Vec<PolicyRule>, Error> {
-        let mut rules = find(self.file(), manifest, "ClusterRole", self.role_name())?;
+        let (file, name) = self.checked_in();
+        let mut rules = find(file, manifest, "ClusterRole", name)?;
         for rule in &mut rules {
             self.fill(rule);
         }
@@ -236,7 +242,7 @@ async fn bind(
 /// Grants the group, or with `None` the user [`users::TOWLINE`], what `deploy/` grants for what sections remember, in a
 /// namespace; waits until the API server acts accordingly for that user.
 pub async fn grant_state(client: &Client, namespace: &str, group: Option<&'static str>) -> Result<(), Error> {
-    let rules = for_any_object(rules("deploy/base/rbac/state.yaml", "Role", STATE_ROLE)?);
+    let rules = for_any_object(rules("deploy/base/towline.yaml", "Role", SECTION_ROLE)?);
     // Each group has a binding of its own: the one of the user stays as it is.
     let name = group.map_or_else(|| STATE_ROLE.to_owned(), |group| format!("{STATE_ROLE}:{group}"));
     bind(client, Some(namespace), &name, &rules, subject(group)).await?;
@@ -259,7 +265,7 @@ pub async fn revoke_state(client: &Client, namespace: &str) -> Result<(), Error>
 /// there, too, sections keep what they remember.
 pub async fn grant_election(client: &Client, namespace: &str, group: Option<&'static str>) -> Result<(), Error> {
     const NAME: &str = "towline-election";
-    let rules = for_any_object(rules("deploy/base/rbac/election.yaml", "Role", NAME)?);
+    let rules = for_any_object(rules("deploy/overlays/replicated/towline.yaml", "Role", SECTION_ROLE)?);
     bind(client, Some(namespace), NAME, &rules, subject(group)).await?;
     Box::pin(grant_state(client, namespace, group)).await
 }
@@ -279,7 +285,8 @@ pub async fn grant_changed_status_sync(
     change: impl FnOnce(&mut Vec<PolicyRule>),
 ) -> Result<(), Error> {
     const NAME: &str = "towline-status-sync";
-    let mut rules = rules("deploy/base/rbac/status-sync.yaml", "ClusterRole", NAME)?;
+    const CHECKED_IN: &str = "towline:open-cluster-management:towline-status-sync:status-sync";
+    let mut rules = rules("deploy/status-sync/towline.yaml", "ClusterRole", CHECKED_IN)?;
     change(&mut rules);
     bind(client, None, &format!("{NAME}:{to}"), &rules, user(to)).await
 }
@@ -287,9 +294,8 @@ pub async fn grant_changed_status_sync(
 /// Grants the group, or with `None` the user [`users::TOWLINE`], what `deploy/` grants to the inventory, and waits until the API server
 /// acts accordingly.
 pub async fn grant_inventory(client: &Client, group: Option<&'static str>) -> Result<(), Error> {
-    const NAME: &str = "towline-inventory";
-    let rules = rules("deploy/base/rbac/inventory.yaml", "ClusterRole", NAME)?;
-    bind(client, None, NAME, &rules, subject(group)).await?;
+    let rules = rules("deploy/inventory/towline.yaml", "ClusterRole", INVENTORY_ROLE)?;
+    bind(client, None, "towline-inventory", &rules, subject(group)).await?;
     if group.is_some() {
         return Ok(());
     }
@@ -299,13 +305,8 @@ pub async fn grant_inventory(client: &Client, group: Option<&'static str>) -> Re
 /// Grants the user [`users::TOWLINE`] what `deploy/` grants to the inventory of releases in `ConfigMap`s, in the place of what
 /// [`grant_inventory`] grants, and waits until the API server acts accordingly.
 pub async fn grant_inventory_of_config_maps(client: &Client) -> Result<(), Error> {
-    const BEFORE: &str = "towline-inventory";
-    const NAME: &str = "towline-inventory-configmaps";
-    let bindings: Api<ClusterRoleBinding> = Api::all(client.clone());
-    let gone = bindings.delete(BEFORE, &DeleteParams::default()).await;
-    gone.map_err(Error::kubernetes(format!("revoke {BEFORE}")))?;
-    let rules = rules("deploy/base/rbac/inventory-configmaps.yaml", "ClusterRole", NAME)?;
-    bind(client, None, NAME, &rules, subject(None)).await?;
+    let rules = rules("deploy/inventory-configmaps/towline.yaml", "ClusterRole", INVENTORY_ROLE)?;
+    bind(client, None, "towline-inventory", &rules, subject(None)).await?;
     wait_for_access(client, users::TOWLINE, "", ("", "configmaps", "", "watch"), true).await?;
     wait_for_access(client, users::TOWLINE, "", ("", "secrets", "", "watch"), false).await
 }
@@ -447,6 +448,6 @@ rules:
     #[test]
     fn a_manifest_without_the_role_is_an_error_that_names_it() {
         let error = Grant::demo(Side::Local).rules(MANIFEST).unwrap_err().to_string();
-        assert!(error.contains("resource-sync-local.yaml") && error.contains("towline-resource-sync-local"), "{error}");
+        assert!(error.contains("deploy/base/towline.yaml") && error.contains(":resource-sync-local"), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! The Deployment fits the configuration that it mounts.
+//! The rendered Deployments fit the configurations that they mount.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,14 +9,11 @@ use towline::test_api::job::Config;
 use towline::test_api::jobs::JOBS;
 use towline::test_api::resource_sync;
 
-use super::{document, elements, text, texts};
+use super::{RENDERED, document, elements, labels, mounted, pod, text, texts, the};
 
-/// Every configuration that a kustomization brings.
+/// Every configuration of resource sync that a kustomization brings.
 pub(crate) const CONFIGURATIONS: [&str; 3] =
     ["deploy/base/towline.toml", "deploy/overlays/edge-west/towline.toml", "deploy/overlays/replicated/towline.toml"];
-
-/// Where the volume with the configuration and the kubeconfig is mounted.
-const ETC: &str = "/etc/towline";
 
 /// A configuration as the daemon reads it.
 pub(crate) fn configuration(file: &str) -> Config {
@@ -26,123 +23,145 @@ pub(crate) fn configuration(file: &str) -> Config {
     })
 }
 
-fn pod() -> Value {
-    document("deploy/base/deployment.yaml")["spec"]["template"]["spec"].clone()
-}
-
-fn container() -> Value {
-    let pod = pod();
-    let containers = elements(&pod["containers"]);
-    assert_eq!(containers.len(), 1);
-    containers[0].clone()
-}
-
 #[test]
 fn the_configuration_is_where_the_daemon_is_told_to_look() {
-    let container = container();
-    assert_eq!(texts(&container["args"]), ["run", "--config", &format!("{ETC}/towline.toml")]);
-    let mounts = elements(&container["volumeMounts"]);
-    assert_eq!(mounts.len(), 1);
-    assert_eq!(mounts[0]["mountPath"], ETC);
-    assert!(mounts[0].get("subPath").is_none(), "a mounted part of a volume is never renewed");
-
-    let generated = &document("deploy/base/kustomization.yaml")["configMapGenerator"][0];
-    assert_eq!(texts(&generated["files"]), ["towline.toml"]);
-    let sources = pod()["volumes"][0]["projected"]["sources"].clone();
-    assert_eq!(sources[0]["configMap"]["name"], generated["name"]);
+    for directory in RENDERED {
+        let (pod, container) = pod(directory);
+        assert_eq!(texts(&container["args"]), ["run", "--config", "/etc/towline/towline.toml"], "{directory}");
+        let mount = &container["volumeMounts"][0];
+        assert_eq!(
+            (&mount["mountPath"], &mount["subPath"]),
+            (&json!("/etc/towline/towline.toml"), &json!("towline.toml"))
+        );
+        // kustomize gives the ConfigMap a name by its content, so that a changed one restarts the pod.
+        let generated = &document(&format!("{directory}/kustomization.yaml"))["configMapGenerator"][0];
+        assert_eq!(texts(&generated["files"]), ["towline.toml"], "{directory}");
+        assert_eq!(pod["volumes"][0]["configMap"]["name"], generated["name"], "{directory}");
+    }
 }
 
 #[test]
 fn the_pod_serves_every_cluster_of_the_configuration() {
-    let sources = pod()["volumes"][0]["projected"]["sources"].clone();
-    let mounted = sources[1]["secret"]["items"][0]["path"].as_str().expect("a path").to_owned();
-    let kubeconfig = Path::new(ETC).join(mounted);
     for file in CONFIGURATIONS {
+        let directory = if file.contains("replicated") { "deploy/overlays/replicated" } else { "deploy/base" };
+        let (pod, container) = pod(directory);
         let config = configuration(file);
         assert!(!resource_sync::sections(&config).is_empty(), "{file}");
         for section in resource_sync::sections(&config) {
             let access = |name| &config.clusters[name].access;
             assert_eq!(*access(&section.local), ClusterAccess::InCluster, "{file}");
-            match access(&section.remote) {
-                ClusterAccess::Kubeconfig { path, .. } => assert_eq!(*path, kubeconfig, "{file}"),
-                other @ (ClusterAccess::InCluster | ClusterAccess::Inferred) => panic!("{file}: {other:?}"),
-            }
+            let ClusterAccess::Kubeconfig { path, .. } = access(&section.remote) else { panic!("{file}") };
+            let parent = path.parent().and_then(Path::to_str).expect("a directory");
+            assert!(mounted(&container).contains(&parent), "{file}: {parent}");
         }
+        assert_eq!(pod["automountServiceAccountToken"], true);
     }
-    assert_eq!(pod()["automountServiceAccountToken"], true);
 }
 
 #[test]
 fn probes_and_metrics_are_asked_for_where_the_daemon_listens() {
-    let container = container();
-    let port = &container["ports"][0];
-    for file in CONFIGURATIONS {
-        let listen = configuration(file).daemon.listen;
-        assert!(listen.ip().is_unspecified(), "{file}: the probes come from outside the pod");
-        assert_eq!(port["containerPort"], listen.port(), "{file}");
-    }
-    for (probe, page) in [("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")] {
-        let request = &container[probe]["httpGet"];
-        assert_eq!((&request["path"], &request["port"]), (&json!(page), &port["name"]), "{probe}");
-    }
     let monitor = document("deploy/base/monitoring/pod-monitor.yaml");
     let endpoint = &monitor["spec"]["podMetricsEndpoints"][0];
-    assert_eq!((&endpoint["path"], &endpoint["port"]), (&json!("/metrics"), &port["name"]));
-    let labels = document("deploy/base/deployment.yaml")["spec"]["template"]["metadata"]["labels"].clone();
-    assert_eq!(monitor["spec"]["selector"]["matchLabels"], labels);
+    for directory in RENDERED {
+        let (_, container) = pod(directory);
+        let port = &container["ports"][0];
+        let listen = configuration(&format!("{directory}/towline.toml")).daemon.listen;
+        assert!(listen.ip().is_unspecified(), "{directory}: the probes come from outside the pod");
+        assert_eq!(port["containerPort"], listen.port(), "{directory}");
+        let ready = if directory.ends_with("production")
+            || directory.ends_with("applying")
+            || directory.ends_with("rabbitmq")
+        {
+            "/readyz/hub"
+        } else {
+            "/readyz"
+        };
+        for (probe, page) in [("livenessProbe", "/healthz"), ("readinessProbe", ready)] {
+            let request = &container[probe]["httpGet"];
+            assert_eq!((&request["path"], &request["port"]), (&json!(page), &port["name"]), "{directory} {probe}");
+        }
+        assert_eq!((&endpoint["path"], &endpoint["port"]), (&json!("/metrics"), &port["name"]));
+        for (label, value) in monitor["spec"]["selector"]["matchLabels"].as_object().expect("labels") {
+            assert_eq!(labels(directory)[label], *value, "{directory}: {label}");
+        }
+    }
 }
 
 #[test]
 fn the_platform_waits_longer_than_the_daemon() {
-    let platform = pod()["terminationGracePeriodSeconds"].as_u64().expect("a number of seconds");
-    for file in CONFIGURATIONS {
-        assert!(Duration::from_secs(platform) > configuration(file).daemon.shutdown_grace, "{file}");
+    for directory in RENDERED {
+        let (pod, container) = pod(directory);
+        let platform = pod["terminationGracePeriodSeconds"].as_u64().expect("a number of seconds");
+        let before = container["lifecycle"]["preStop"]["sleep"]["seconds"].as_u64().unwrap_or_default();
+        let grace = configuration(&format!("{directory}/towline.toml")).daemon.shutdown_grace;
+        assert!(Duration::from_secs(platform) > grace + Duration::from_secs(before), "{directory}");
     }
 }
 
 #[test]
-fn no_two_daemons_run_at_once() {
-    let deployment = document("deploy/base/deployment.yaml");
-    assert_eq!(deployment["spec"]["replicas"], 1);
-    assert_eq!(deployment["spec"]["strategy"], json!({"type": "Recreate"}));
+fn no_two_daemons_run_at_once_without_an_election() {
+    for directory in ["deploy/base", "deploy/inventory", "deploy/inventory-configmaps"] {
+        let spec = the(directory, "Deployment")["spec"].clone();
+        assert_eq!((&spec["replicas"], &spec["strategy"]), (&json!(1), &json!({"type": "Recreate"})), "{directory}");
+    }
 }
 
 #[test]
 fn several_replicas_share_the_sections_out_and_make_room_for_each_other() {
-    let deployment = document("deploy/overlays/replicated/replicas.yaml");
-    assert!(deployment["spec"]["replicas"].as_u64() > Some(1));
-    assert_eq!(deployment["spec"]["strategy"]["type"], "RollingUpdate");
-    let election = configuration("deploy/overlays/replicated/towline.toml").election.expect("an election");
-    let namespace = document("deploy/base/namespace.yaml")["metadata"]["name"].clone();
-    assert_eq!(namespace, election.namespace.as_str());
-    let budget = document("deploy/overlays/replicated/disruption-budget.yaml");
-    let labels = document("deploy/base/deployment.yaml")["spec"]["template"]["metadata"]["labels"].clone();
-    assert_eq!(budget["spec"]["selector"]["matchLabels"], labels);
-    let grace = configuration("deploy/overlays/replicated/towline.toml").daemon.shutdown_grace;
-    assert!(grace >= election.lease_duration, "a section that is given up may take a lease's duration to drain");
+    for (directory, namespace) in
+        [("deploy/overlays/replicated", "towline"), ("deploy/status-sync", "open-cluster-management")]
+    {
+        let spec = the(directory, "Deployment")["spec"].clone();
+        assert!(spec["replicas"].as_u64() > Some(1), "{directory}");
+        assert_eq!(spec["strategy"]["type"], "RollingUpdate");
+        let config = configuration(&format!("{directory}/towline.toml"));
+        let election = config.election.expect("an election");
+        assert_eq!(election.namespace, namespace);
+        assert_eq!(document(&format!("{directory}/namespace.yaml"))["metadata"]["name"], namespace);
+        assert_eq!(the(directory, "PodDisruptionBudget")["spec"]["selector"]["matchLabels"], labels(directory));
+        let grace = config.daemon.shutdown_grace;
+        assert!(grace >= election.lease_duration, "a section that is given up may take a lease's duration to drain");
+    }
 }
 
 #[test]
-fn the_pod_may_do_nothing_that_it_does_not_need() {
-    let namespace = document("deploy/base/namespace.yaml");
-    assert_eq!(namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"], "restricted");
-    let container = container();
-    let expected = json!({
-        "allowPrivilegeEscalation": false,
-        "readOnlyRootFilesystem": true,
-        "capabilities": {"drop": ["ALL"]},
-    });
-    assert_eq!(container["securityContext"], expected);
-    let pod = pod();
-    assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
-    assert_eq!(pod["securityContext"]["seccompProfile"], json!({"type": "RuntimeDefault"}));
-    for key in ["hostNetwork", "hostPID", "hostIPC"] {
-        assert!(pod.get(key).is_none(), "{key}");
+fn no_pod_may_do_anything_that_it_does_not_need() {
+    for directory in RENDERED {
+        let (pod, container) = pod(directory);
+        let expected = json!({
+            "allowPrivilegeEscalation": false,
+            "readOnlyRootFilesystem": true,
+            "capabilities": {"drop": ["ALL"]},
+        });
+        assert_eq!(container["securityContext"], expected, "{directory}");
+        assert_eq!(pod["securityContext"]["runAsNonRoot"], true, "{directory}");
+        assert_eq!(pod["securityContext"]["seccompProfile"], json!({"type": "RuntimeDefault"}), "{directory}");
+        for key in ["hostNetwork", "hostPID", "hostIPC"] {
+            assert!(pod.get(key).is_none(), "{directory}: {key}");
+        }
+        // Readable by the user and, for what root owns, by the group of `fsGroup`.
+        for volume in elements(&pod["volumes"]).iter().filter(|volume| volume["secret"] != Value::Null) {
+            assert_eq!(volume["secret"]["defaultMode"], 0o440, "{directory}");
+        }
+        assert!(container["resources"]["limits"].get("cpu").is_none(), "throttling would show as lag");
+        for (kind, resource) in [("requests", "cpu"), ("requests", "memory"), ("limits", "memory")] {
+            assert!(container["resources"][kind][resource].is_string(), "{directory}: {kind} of {resource}");
+        }
+        let account = the(directory, "ServiceAccount");
+        assert_eq!(pod["serviceAccountName"], account["metadata"]["name"], "{directory}");
+        assert_eq!(account["automountServiceAccountToken"], false, "{directory}");
     }
-    // Readable by the user and, for a kubeconfig that root owns, by the group of `fsGroup`.
-    assert_eq!(pod["volumes"][0]["projected"]["defaultMode"], 0o440);
-    assert!(container["resources"]["limits"].get("cpu").is_none(), "throttling would show as lag");
-    for (kind, resource) in [("requests", "cpu"), ("requests", "memory"), ("limits", "memory")] {
-        assert!(container["resources"][kind][resource].is_string(), "{kind} of {resource}");
+}
+
+#[test]
+fn every_secret_of_a_pod_is_made_by_a_command_of_the_documentation() {
+    let commands = text("deploy/README.md") + &text("docs/inventory.md");
+    for directory in RENDERED {
+        let (pod, _) = pod(directory);
+        for name in elements(&pod["volumes"]).iter().filter_map(|volume| volume["secret"]["secretName"].as_str()) {
+            let made =
+                ["generic", "tls"].iter().any(|kind| commands.contains(&format!("create secret {kind} {name} ")));
+            assert!(made, "{directory}: no command makes {name}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{document, text};
+use super::text;
 
 /// The values of an instruction, in the order of the file. Instructions of one line only.
 fn instructions(name: &str) -> Vec<String> {
@@ -13,7 +13,7 @@ fn instructions(name: &str) -> Vec<String> {
 
 #[test]
 fn the_image_runs_as_the_user_that_the_pod_names() {
-    let pod = &document("deploy/base/deployment.yaml")["spec"]["template"]["spec"]["securityContext"];
+    let pod = &super::pod("deploy/base").0["securityContext"];
     assert_eq!(instructions("USER"), [format!("{}:{}", pod["runAsUser"], pod["runAsGroup"])]);
     assert_eq!(pod["fsGroup"], pod["runAsGroup"]);
     assert_ne!(pod["runAsUser"], 0);
@@ -29,7 +29,7 @@ fn the_image_listens_where_the_configuration_says() {
 #[test]
 fn the_image_runs_what_the_pod_runs() {
     let list = |name: &str| -> Value { serde_json::from_str(&instructions(name).join(" ")).expect("a list") };
-    let container = &document("deploy/base/deployment.yaml")["spec"]["template"]["spec"]["containers"][0];
+    let (_, container) = super::pod("deploy/base");
     assert_eq!(list("CMD"), container["args"]);
     assert!(container.get("command").is_none(), "the image's entry point");
     assert_eq!(list("ENTRYPOINT"), serde_json::json!(["/usr/bin/towline"]));

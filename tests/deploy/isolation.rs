@@ -2,43 +2,33 @@
 
 use serde_json::{Value, json};
 
-use super::{document, elements, texts};
+use super::{RENDERED, document, elements, texts, the};
 
-/// Each workload, with its network policy and its namespace: `None` if others run in it, too.
-const WORKLOADS: [(&str, &str, Option<&str>); 6] = [
-    ("deploy/base/deployment.yaml", "deploy/base/network-policy.yaml", Some("deploy/base/namespace.yaml")),
-    (
-        "deploy/side-car/stateful-set.yaml",
-        "deploy/side-car/network-policy.yaml",
-        Some("deploy/side-car/namespace.yaml"),
-    ),
-    ("deploy/status-sync/deployment.yaml", "deploy/status-sync/network-policy.yaml", None),
-    (
-        "deploy/inventory/deployment.yaml",
-        "deploy/inventory/network-policy.yaml",
-        Some("deploy/inventory/namespace.yaml"),
-    ),
-    (
-        "deploy/syncsets/base/deployment.yaml",
-        "deploy/syncsets/base/network-policy.yaml",
-        Some("deploy/syncsets/base/namespace.yaml"),
-    ),
-    (
-        "deploy/token-renewal/cron-job.yaml",
-        "deploy/token-renewal/network-policy.yaml",
-        Some("deploy/base/namespace.yaml"),
-    ),
-];
+/// The namespaces of what we ship, but for that of status sync, in which others run, too.
+fn namespaces() -> Vec<String> {
+    let own = RENDERED.iter().filter(|directory| **directory != "deploy/status-sync");
+    let rendered = own.map(|directory| format!("{directory}/namespace.yaml"));
+    rendered.chain(["deploy/side-car/namespace.yaml".to_owned()]).collect()
+}
 
-fn template(workload: &str) -> Value {
-    let document = document(workload);
-    document.pointer("/spec/template").or(document.pointer("/spec/jobTemplate/spec/template")).expect("a pod").clone()
+/// Each policy with the workload that it is for, and both with where they are.
+fn policies() -> Vec<(String, Value, Value)> {
+    let rendered =
+        RENDERED.map(|directory| (directory.to_owned(), the(directory, "NetworkPolicy"), the(directory, "Deployment")));
+    let written =
+        [("deploy/side-car", "stateful-set"), ("deploy/token-renewal", "cron-job")].map(|(directory, workload)| {
+            let kustomization = document(&format!("{directory}/kustomization.yaml"));
+            assert!(texts(&kustomization["resources"]).contains(&"network-policy.yaml"), "{directory}");
+            let policy = document(&format!("{directory}/network-policy.yaml"));
+            (directory.to_owned(), policy, document(&format!("{directory}/{workload}.yaml")))
+        });
+    rendered.into_iter().chain(written).collect()
 }
 
 #[test]
 fn the_namespaces_of_what_we_ship_admit_restricted_pods_only() {
-    for namespace in WORKLOADS.iter().filter_map(|(_, _, namespace)| *namespace) {
-        let labels = document(namespace)["metadata"]["labels"].clone();
+    for namespace in namespaces() {
+        let labels = document(&namespace)["metadata"]["labels"].clone();
         let expected = json!({
             "pod-security.kubernetes.io/enforce": "restricted",
             "pod-security.kubernetes.io/enforce-version": "v1.30",
@@ -49,10 +39,13 @@ fn the_namespaces_of_what_we_ship_admit_restricted_pods_only() {
 
 #[test]
 fn every_pod_has_a_policy_that_lets_nobody_in_but_prometheus_and_nothing_out_but_to_named_ports() {
-    for (workload, file, _) in WORKLOADS {
-        let policy = &document(file)["spec"];
-        let pod = template(workload);
-        assert_eq!(policy["podSelector"]["matchLabels"], pod["metadata"]["labels"], "{file}");
+    for (file, policy, workload) in policies() {
+        let policy = &policy["spec"];
+        let pod = workload.pointer("/spec/template").or(workload.pointer("/spec/jobTemplate/spec/template"));
+        let pod = pod.expect("a pod");
+        for (label, value) in policy["podSelector"]["matchLabels"].as_object().expect("labels") {
+            assert_eq!(pod["metadata"]["labels"][label], *value, "{file}");
+        }
         assert_eq!(texts(&policy["policyTypes"]), ["Ingress", "Egress"], "{file}");
         let ports: Vec<&Value> = elements(&pod["spec"]["containers"])
             .iter()
@@ -62,7 +55,11 @@ fn every_pod_has_a_policy_that_lets_nobody_in_but_prometheus_and_nothing_out_but
             .iter()
             .flat_map(|rule| elements(&rule["ports"]).iter().map(|port| &port["port"]))
             .collect();
-        assert_eq!(admitted, ports, "{file}");
+        let sorted = |mut names: Vec<&Value>| {
+            names.sort_by_key(ToString::to_string);
+            names.into_iter().cloned().collect::<Vec<Value>>()
+        };
+        assert_eq!(sorted(admitted), sorted(ports), "{file}");
         for rule in elements(&policy["ingress"]).iter().filter(|rule| rule["ports"][0]["port"] == "admin") {
             let monitoring =
                 json!([{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]);
@@ -73,10 +70,7 @@ fn every_pod_has_a_policy_that_lets_nobody_in_but_prometheus_and_nothing_out_but
         for port in egress.iter().flat_map(|rule| {
             elements(&rule["ports"]).iter().chain((rule["ports"] == Value::Null).then_some(&Value::Null))
         }) {
-            assert!([53, 443, 5353, 5432, 6443].iter().any(|known| port["port"] == *known), "{file}: {port}");
+            assert!([53, 443, 5353, 5432, 5671, 6443].iter().any(|known| port["port"] == *known), "{file}: {port}");
         }
-        let directory = file.rsplit_once('/').expect("a directory").0;
-        let kustomization = document(&format!("{directory}/kustomization.yaml"));
-        assert!(texts(&kustomization["resources"]).contains(&"network-policy.yaml"), "{directory}");
     }
 }

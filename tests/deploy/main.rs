@@ -1,5 +1,6 @@
-//! Laws of `deploy/` and the image, as far as they can be told without an API server and a container engine: the
-//! manifests fit each other, the daemon's configuration, and the metrics that there are.
+//! Laws of `deploy/` and the image, as far as they can be told without an API server, Helm and a container engine: the
+//! manifests fit each other, the daemon's configuration, and the metrics that there are. That the rendered ones are the chart's, and that its
+//! roles are what the code asks for, is shown by `integration/tests/contract/chart.rs`.
 
 #![expect(
     clippy::expect_used,
@@ -45,6 +46,51 @@ fn document(relative: &str) -> Value {
     let mut documents = documents(relative);
     assert_eq!(documents.len(), 1, "{relative} has one document");
     documents.remove(0)
+}
+
+/// The directories whose daemon `make manifests` renders from the chart.
+const RENDERED: [&str; 9] = [
+    "deploy/base",
+    "deploy/overlays/replicated",
+    "deploy/status-sync",
+    "deploy/inventory",
+    "deploy/inventory-configmaps",
+    "deploy/syncsets/production",
+    "deploy/syncsets/applying",
+    "deploy/syncsets/rabbitmq",
+    "deploy/syncsets/trial",
+];
+
+/// What a directory has of a kind in its rendered file.
+fn rendered(directory: &str, kind: &str) -> Vec<Value> {
+    let is_of_kind = |document: &Value| document["kind"] == kind;
+    documents(&format!("{directory}/towline.yaml")).into_iter().filter(is_of_kind).collect()
+}
+
+/// The only object of a kind in a directory's rendered file.
+fn the(directory: &str, kind: &str) -> Value {
+    let mut found = rendered(directory, kind);
+    assert_eq!(found.len(), 1, "{directory} has one {kind}");
+    found.remove(0)
+}
+
+/// The pod of a directory's Deployment, and its container.
+fn pod(directory: &str) -> (Value, Value) {
+    let pod = the(directory, "Deployment")["spec"]["template"]["spec"].clone();
+    let containers = elements(&pod["containers"]);
+    assert_eq!(containers.len(), 1, "{directory}");
+    let container = containers[0].clone();
+    (pod, container)
+}
+
+/// The labels by which a directory's Deployment finds its pods.
+fn labels(directory: &str) -> Value {
+    the(directory, "Deployment")["spec"]["selector"]["matchLabels"].clone()
+}
+
+/// Where a pod mounts Secrets.
+fn mounted(container: &Value) -> Vec<&str> {
+    elements(&container["volumeMounts"]).iter().filter_map(|mount| mount["mountPath"].as_str()).collect()
 }
 
 /// The texts of a list; empty where there is none.

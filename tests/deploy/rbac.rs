@@ -1,12 +1,10 @@
-//! The roles grant what the specification lists, and nothing else.
+//! The roles that are written by hand grant what the code asks for, and that is what the specification lists.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
-use towline::test_api::cluster::{AccessRequest, Kind};
-use towline::test_api::config::SectionName;
 use towline::test_api::job::Config;
-use towline::test_api::job::permission::{Kinds, Place};
+use towline::test_api::job::permission::Place;
 
 use super::daemon::configuration;
 use super::{document, documents, elements, texts};
@@ -54,39 +52,6 @@ fn table(rows: &[(&[&str], &str, &str, &str)]) -> BTreeSet<Permission> {
         .collect()
 }
 
-/// Permissions as they are asked for, taken apart as those that a role grants.
-fn requests(requests: impl IntoIterator<Item = AccessRequest>) -> BTreeSet<Permission> {
-    let apart = |request: AccessRequest| {
-        let resource = [request.resource, request.subresource].join("/");
-        let resource = resource.trim_end_matches('/').to_owned();
-        (request.verb.as_str().to_owned(), request.group, resource, request.name)
-    };
-    requests.into_iter().map(apart).collect()
-}
-
-/// The sections of the configurations in `deploy/` whose state and Leases are Kubernetes objects.
-fn sections() -> [SectionName; 2] {
-    ["databases", "status-sync"].map(|name| name.parse().expect("a name"))
-}
-
-#[test]
-fn the_role_of_the_election_grants_what_the_check_asks_for() {
-    let file = "deploy/base/rbac/election.yaml";
-    assert_eq!(granted(file), requests(towline::test_api::election::needed_access(&sections(), "towline")));
-    assert_eq!(document(file)["kind"], "Role", "Leases of other namespaces are none of its business");
-}
-
-#[test]
-fn the_role_of_the_state_grants_what_the_check_asks_for() {
-    let file = "deploy/base/rbac/state.yaml";
-    let needed = sections().map(|section| towline::test_api::state::needed_access(&section, "towline"));
-    assert_eq!(granted(file), requests(needed.into_iter().flatten()));
-    assert_eq!(document(file)["kind"], "Role", "ConfigMaps of other namespaces are none of its business");
-    let binding = document("deploy/base/state-binding.yaml");
-    assert_eq!((&binding["kind"], &binding["roleRef"]["name"]), (&"RoleBinding".into(), &"towline-state".into()));
-    assert_eq!(binding["subjects"], document("deploy/base/rbac-binding.yaml")["subjects"]);
-}
-
 #[test]
 fn the_roles_name_the_sections_of_the_configurations() {
     let configured = |file| configuration(file).sections().map(ToString::to_string).collect::<Vec<_>>();
@@ -96,28 +61,15 @@ fn the_roles_name_the_sections_of_the_configurations() {
     assert_eq!(configured("config/status-sync.toml"), ["status-sync"]);
 }
 
-/// Every shape in which a cluster can serve a kind. A role is for all of them.
-const SHAPES: [(bool, bool); 4] = [(true, true), (true, false), (false, true), (false, false)];
-
-/// What the sections of a configuration need in a place, whichever way their kinds are served.
+/// What the sections of a configuration need in a place.
 fn needed(config: &Config, place: &Place) -> BTreeSet<Permission> {
-    let mut needed = BTreeSet::new();
-    for (namespaced, status_subresource) in SHAPES {
-        let mut kinds = Kinds::default();
-        for (cluster, id) in config.jobs.iter().flat_map(|job| job.kinds()) {
-            let mut kind = Kind::core("Any", &id.plural, namespaced);
-            kind.resource.group.clone_from(&id.group);
-            kind.status_subresource = status_subresource;
-            kinds.insert(&cluster, &id, kind);
-        }
-        for permission in config.jobs.iter().flat_map(|job| job.permissions(&kinds)) {
-            // Of several that would do, the first is granted.
-            if permission.place == *place {
-                needed.extend(requests([permission.any_of[0].clone()]));
-            }
-        }
-    }
-    needed
+    let requests = towline::test_api::rbac::requests(config).into_iter();
+    let here = requests.filter(|(of, _, request)| of == place && request.resource != "configmaps");
+    here.map(|(_, _, request)| {
+        let resource = [request.resource, request.subresource].join("/").trim_end_matches('/').to_owned();
+        (request.verb.as_str().to_owned(), request.group, resource, request.name)
+    })
+    .collect()
 }
 
 fn cluster(name: &str) -> Place {
@@ -125,13 +77,11 @@ fn cluster(name: &str) -> Place {
 }
 
 #[test]
-fn the_roles_of_resource_sync_grant_what_the_check_asks_for() {
+fn the_hub_s_role_grants_what_the_check_asks_for() {
     let config = configuration("deploy/base/towline.toml");
     let sections = towline::test_api::resource_sync::sections(&config);
     assert!(sections.iter().all(|section| section.write_back && !section.secret_names.is_empty()), "all of it is used");
-    let (remote, local) = (sections[0].remote.as_str(), sections[0].local.as_str());
-    assert_eq!(granted("deploy/base/rbac/resource-sync-local.yaml"), needed(&config, &cluster(local)));
-    assert_eq!(granted("deploy/base/rbac/resource-sync-remote.yaml"), needed(&config, &cluster(remote)));
+    assert_eq!(granted("deploy/hub/resource-sync-remote.yaml"), needed(&config, &cluster(sections[0].remote.as_str())));
 }
 
 /// The specification lists what Teleport's sync-controller has been granted, and nothing beyond.
@@ -165,18 +115,8 @@ fn what_resource_sync_asks_for_is_what_the_specification_lists() {
 }
 
 #[test]
-fn the_role_of_status_sync_grants_what_the_check_asks_for() {
-    let config = configuration("config/status-sync.toml");
-    let section = towline::test_api::status_sync::section(&config).expect("status sync");
-    assert_eq!(section.families.len(), 6, "all of it is used");
-    let needed = needed(&config, &cluster(section.cluster.as_str()));
-    assert_eq!(granted("deploy/base/rbac/status-sync.yaml"), needed);
-}
-
-#[test]
-fn the_role_of_the_inventory_grants_what_the_check_asks_for() {
+fn what_the_inventory_asks_for_is_what_the_specification_lists() {
     let config = configuration("config/inventory.toml");
-    assert_eq!(granted("deploy/base/rbac/inventory.yaml"), needed(&config, &cluster("edge")));
     let expected = table(&[
         (READ, "", "secrets", ""),
         (&["list", "watch"], "", "pods", ""),
@@ -186,20 +126,7 @@ fn the_role_of_the_inventory_grants_what_the_check_asks_for() {
         (READ, "hossted.com", "hosstedprojects", ""),
         (&["patch"], "hossted.com", "hosstedprojects/status", ""),
     ]);
-    assert_eq!(granted("deploy/base/rbac/inventory.yaml"), expected, "what the specification lists");
-}
-
-/// With the driver `configmap`, the only Secrets are those with ids.
-#[test]
-fn the_role_of_the_inventory_in_config_maps_grants_what_the_check_asks_for() {
-    const FILE: &str = "deploy/base/rbac/inventory-configmaps.yaml";
-    let text = format!("{}helm_driver = \"configmap\"\n", super::text("config/inventory.toml"));
-    let config = towline::test_api::jobs::JOBS.parse(&text, []).expect("a configuration");
-    assert_eq!(granted(FILE), needed(&config, &cluster("edge")));
-    let of_secrets: Vec<Permission> =
-        granted(FILE).into_iter().filter(|(_, _, resource, _)| resource == "secrets").collect();
-    let follow: &[&str] = &["list", "watch"];
-    assert_eq!(of_secrets, table(&[(follow, "", "secrets", "uuid")]).into_iter().collect::<Vec<_>>());
+    assert_eq!(needed(&config, &cluster("edge")), expected);
 }
 
 #[test]
@@ -208,34 +135,6 @@ fn the_roles_of_the_side_car_grant_what_the_check_asks_for() {
     let section = &towline::test_api::lease::sections(&config)[0];
     assert_eq!(granted("deploy/side-car/rbac.yaml"), needed(&config, &cluster(section.cluster.as_str())));
     assert_eq!(granted("deploy/side-car/hub/rbac.yaml"), needed(&config, &Place::HubOfSecret));
-}
-
-#[test]
-fn the_roles_are_for_the_configured_kinds_and_secrets() {
-    let config = configuration("deploy/base/towline.toml");
-    let kinds: BTreeSet<String> = towline::test_api::resource_sync::sections(&config)
-        .iter()
-        .map(|section| section.resource.to_string())
-        .collect();
-    let secrets: BTreeSet<String> = towline::test_api::resource_sync::sections(&config)
-        .iter()
-        .flat_map(|section| section.secret_names.clone())
-        .collect();
-    for side in ["local", "remote"] {
-        let granted = granted(&format!("deploy/base/rbac/resource-sync-{side}.yaml"));
-        let granted_secrets: BTreeSet<String> = granted
-            .iter()
-            .filter(|(_, _, resource, _)| resource == "secrets")
-            .map(|(_, _, _, name)| name.clone())
-            .collect();
-        assert_eq!(granted_secrets, secrets, "{side}");
-        for kind in &kinds {
-            let (plural, version_and_group) = kind.split_once('.').expect("plural.version.group");
-            let group = version_and_group.split_once('.').map(|(_, group)| group).unwrap_or_default();
-            let is_kind = |(_, granted_group, resource, _): &Permission| granted_group == group && resource == plural;
-            assert!(granted.iter().any(is_kind), "{side}: {kind}");
-        }
-    }
 }
 
 /// Name of the bound role and of the account, and its namespace.
@@ -251,19 +150,15 @@ fn bound(file: &str) -> (String, String, String) {
 }
 
 #[test]
-fn each_side_binds_its_own_role_to_its_own_account() {
-    for (directory, side, home) in [("deploy/base", "local", "deploy/base"), (EDGE, "remote", "deploy/hub")] {
-        let (role, account, namespace) = bound(&format!("{directory}/rbac-binding.yaml"));
-        let role_file = format!("deploy/base/rbac/resource-sync-{side}.yaml");
-        assert_eq!(document(&role_file)["metadata"]["name"], role.as_str());
-        assert_eq!(role, format!("towline-resource-sync-{side}"));
-        let accounts = documents(&format!("{directory}/service-account.yaml"));
-        assert_eq!(accounts[0]["metadata"]["name"], account.as_str());
-        assert_eq!(accounts[0]["automountServiceAccountToken"], false);
-        assert_eq!(document(&format!("{home}/namespace.yaml"))["metadata"]["name"], namespace.as_str());
-        for directory in [directory, home] {
-            assert_eq!(document(&format!("{directory}/kustomization.yaml"))["namespace"], namespace.as_str());
-        }
+fn the_hub_binds_its_role_to_the_account_of_the_edge() {
+    let (role, account, namespace) = bound(&format!("{EDGE}/rbac-binding.yaml"));
+    assert_eq!(document("deploy/hub/resource-sync-remote.yaml")["metadata"]["name"], role.as_str());
+    let accounts = documents(&format!("{EDGE}/service-account.yaml"));
+    assert_eq!(accounts[0]["metadata"]["name"], account.as_str());
+    assert_eq!(accounts[0]["automountServiceAccountToken"], false);
+    assert_eq!(document("deploy/hub/namespace.yaml")["metadata"]["name"], namespace.as_str());
+    for directory in [EDGE, "deploy/hub"] {
+        assert_eq!(document(&format!("{directory}/kustomization.yaml"))["namespace"], namespace.as_str());
     }
 }
 
@@ -272,12 +167,12 @@ fn where_an_edge_writes_in_single_namespaces_it_reads_the_same_in_all() {
     let reads = |(verb, _, resource, _): &Permission| {
         READ.contains(&verb.as_str()) && (resource == "databases" || resource == "namespaces")
     };
-    let remote = granted("deploy/base/rbac/resource-sync-remote.yaml").into_iter().filter(reads).collect();
-    assert_eq!(granted("deploy/base/rbac/resource-sync-remote-read.yaml"), remote);
+    let remote = granted("deploy/hub/resource-sync-remote.yaml").into_iter().filter(reads).collect();
+    assert_eq!(granted("deploy/hub/resource-sync-remote-read.yaml"), remote);
     let bindings = documents(&format!("{EDGE}-namespaces/rbac-bindings.yaml"));
     let whole = document(&format!("{EDGE}/rbac-binding.yaml"));
     let bound: Vec<_> = bindings.iter().map(|binding| (&binding["kind"], &binding["roleRef"]["name"])).collect();
-    let read = &document("deploy/base/rbac/resource-sync-remote-read.yaml")["metadata"]["name"];
+    let read = &document("deploy/hub/resource-sync-remote-read.yaml")["metadata"]["name"];
     assert_eq!(bound, [(&"ClusterRoleBinding".into(), read), (&"RoleBinding".into(), &whole["roleRef"]["name"])]);
     assert!(bindings.iter().all(|binding| binding["subjects"] == whole["subjects"]));
     let removed = document(&format!("{EDGE}-namespaces/without-all-namespaces.yaml"));

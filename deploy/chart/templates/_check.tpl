@@ -22,8 +22,19 @@ the names of keys are checked before, by values.schema.json.
 {{- if and (gt (int .Values.replicas) 1) $elected (not (include "towline.hasElection" .)) -}}
 {{- $faults = append $faults "replicas: more than one would all do the same work; add config.election, as presets/edge-replicated.yaml does, or set it to 1" -}}
 {{- end -}}
-{{- if dig "daemon" "listen" "" $config -}}
-{{- $faults = append $faults "config.daemon.listen: leave it out; the chart sets 0.0.0.0:8384, where probes and Prometheus connect" -}}
+{{- if not (has (dig "daemon" "listen" "" $config) (list "" "0.0.0.0:8384" "[::]:8384")) -}}
+{{- $faults = append $faults "config.daemon.listen: leave it out; the chart sets 0.0.0.0:8384, where probes and Prometheus connect. For pods with IPv6 alone, set [::]:8384" -}}
+{{- end -}}
+{{- /* A Service's name begins with a letter, and has no dot. */ -}}
+{{- if not (regexMatch "^[a-z][-a-z0-9]*$" .Release.Name) -}}
+{{- $faults = append $faults (printf "release %s: its name has to begin with a letter, and to have letters, digits and - alone" .Release.Name) -}}
+{{- end -}}
+{{- /* Only a daemon with election waits for the Leases of others. */ -}}
+{{- if and $elected (include "towline.hasElection" .) .Release.IsUpgrade -}}
+{{- $running := lookup "apps/v1" "Deployment" .Release.Namespace .Release.Name -}}
+{{- if and (eq (dig "spec" "strategy" "type" "" $running) "Recreate") (dig "status" "replicas" 0 $running) -}}
+{{- $faults = append $faults (printf "config.election: the pod that runs has no election, and would go on beside the new ones; end it before: kubectl --namespace %s scale deployment/%s --replicas 0" .Release.Namespace .Release.Name) -}}
+{{- end -}}
 {{- end -}}
 
 {{- /* Clusters. */ -}}
@@ -108,15 +119,6 @@ the names of keys are checked before, by values.schema.json.
 {{- end -}}
 {{- if has $variable.name (list "POSTGRES_PARAMS" "DATABASE_URL" "AMQP_URL") -}}
 {{- $faults = append $faults (printf "extraEnv[%d].name: `towline run` does not read %s; name the Secret in existingSecrets" $index $variable.name) -}}
-{{- end -}}
-{{- end -}}
-
-{{- /* A section keeps its state in the ConfigMap `towline-SECTION` of the same namespace. */ -}}
-{{- range $index, $section := $config.sync -}}
-{{- range list "config" "grafana-dashboard" -}}
-{{- if eq (printf "towline-%s" $section.name) (printf "%s-%s" (include "towline.name" $) .) -}}
-{{- $faults = append $faults (printf "config.sync[%d].name: the chart has a ConfigMap towline-%s of its own, where this section would keep its state" $index .) -}}
-{{- end -}}
 {{- end -}}
 {{- end -}}
 

@@ -3,7 +3,7 @@
 {{- include "towline.check" . -}}
 {{- $config := deepCopy .Values.config -}}
 {{- $secrets := .Values.existingSecrets -}}
-{{- $daemon := set ($config.daemon | default dict) "listen" "0.0.0.0:8384" -}}
+{{- $daemon := set ($config.daemon | default dict) "listen" (dig "daemon" "listen" "0.0.0.0:8384" $config) -}}
 {{- if $secrets.adminToken.name }}{{ $_ := set $daemon "admin_token_file" (printf "/etc/towline/admin/%s" $secrets.adminToken.key) }}{{ end -}}
 {{- $_ := set $config "daemon" $daemon -}}
 {{- range $name, $secret := $secrets.clusters -}}

@@ -1,16 +1,11 @@
-{{/* `towline` or `RELEASE-towline`. Room is left for suffixes. */}}
-{{- define "towline.name" -}}
-{{- $name := .Release.Name -}}
-{{- if not (contains "towline" $name) }}{{ $name = printf "%s-towline" $name }}{{ end -}}
-{{- .Values.fullnameOverride | default $name | trunc 40 | trimSuffix "-" -}}
-{{- end -}}
-
+{{/*
+Objects are named after the release, whose name is unique in its namespace. Roles have more in their names where that is not enough: a cluster's
+and those in other namespaces are named `towline:NAMESPACE:RELEASE:WHAT`. Those for what a section keeps are named after the section,
+`towline:SECTION`: so Helm refuses a second release with a section of that name in the same namespace, which would take the first one's state
+for its own.
+*/}}
 {{- define "towline.account" -}}
-{{- if .Values.serviceAccount.create -}}
-{{- .Values.serviceAccount.name | default (include "towline.name" .) -}}
-{{- else -}}
-{{- .Values.serviceAccount.name | default "default" -}}
-{{- end -}}
+{{- .Values.serviceAccount.name | default (ternary .Release.Name "default" .Values.serviceAccount.create) -}}
 {{- end -}}
 
 {{/* By these, Deployment, Service, policies and `kubectl` find the pods. They never change. */}}
@@ -20,32 +15,17 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end -}}
 
 {{- define "towline.labels" -}}
-{{ include "towline.selector" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
-{{- with .Values.labels }}
-{{ toYaml . }}
-{{- end }}
+{{- $described := dict "app.kubernetes.io/version" .Chart.AppVersion "app.kubernetes.io/managed-by" .Release.Service "helm.sh/chart" (printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_") -}}
+{{ merge (include "towline.selector" . | fromYaml) .Values.labels $described | toYaml }}
 {{- end -}}
 
-{{/* Metadata of an object: (list $ "suffix"), or with a third element another namespace. */}}
+{{/* Metadata of an object: (list $ "name" "namespace"), with an empty namespace for none. */}}
 {{- define "towline.metadata" -}}
 {{- $ := index . 0 -}}
-name: {{ printf "%s%s" (include "towline.name" $) (index . 1) | quote }}
-namespace: {{ if gt (len .) 2 }}{{ index . 2 | quote }}{{ else }}{{ $.Release.Namespace | quote }}{{ end }}
-labels:
-  {{- include "towline.labels" $ | nindent 2 }}
-{{- with $.Values.annotations }}
-annotations:
-  {{- toYaml . | nindent 2 }}
+name: {{ index . 1 | quote }}
+{{- with index . 2 }}
+namespace: {{ . | quote }}
 {{- end }}
-{{- end -}}
-
-{{/* The same of an object without a namespace, whose name has the release's. */}}
-{{- define "towline.clusterMetadata" -}}
-{{- $ := index . 0 -}}
-name: {{ printf "%s-%s%s" $.Release.Namespace (include "towline.name" $) (index . 1) | quote }}
 labels:
   {{- include "towline.labels" $ | nindent 2 }}
 {{- with $.Values.annotations }}

@@ -1,5 +1,5 @@
 {{/*
-The rules of the roles, as in deploy/base/rbac, where each is explained. A test compares them with what the jobs ask for.
+The rules of the roles. A test compares them with what `towline rbac` prints, which is what the jobs ask for.
 */}}
 
 {{/* The kinds of `[[sync]]` sections, group by group: {group: [plural]} as JSON. A resource is `plural.version.group`, or `plural.version`. */}}
@@ -20,13 +20,14 @@ The rules of the roles, as in deploy/base/rbac, where each is explained. A test 
   verbs: [get, list, watch, create, patch, delete]
 {{- end }}
 {{ include "towline.rules.identity" . }}
-# Not needed for a cluster-scoped kind. `patch` removes or changes owner marks.
+# Not needed for a cluster-scoped kind. `patch` removes or changes owner marks (`towline detach`, and when an object leaves the selector).
 - apiGroups: [""]
   resources: [namespaces]
   verbs: [get, list, watch, create, delete, patch]
 {{- $secrets := list }}
 {{- range . }}{{ if dig "write_back" true . }}{{ $secrets = concat $secrets (.secret_names | default list) | uniq }}{{ end }}{{ end }}
 {{- with $secrets }}
+# One watch for each name: other Secrets are neither read nor listed. `patch` records the hash of the uploaded content.
 - apiGroups: [""]
   resources: [secrets]
   resourceNames: {{ toJson . }}
@@ -62,8 +63,8 @@ The rules of the roles, as in deploy/base/rbac, where each is explained. A test 
 {{- end }}
 {{- end -}}
 
-{{/* The cluster's identity, to recognise another cluster behind the same name. */}}
 {{- define "towline.rules.identity" -}}
+# The cluster's identity, to recognise another cluster behind the same name.
 - apiGroups: [""]
   resources: [namespaces]
   resourceNames: [kube-system]
@@ -79,7 +80,7 @@ The rules of the roles, as in deploy/base/rbac, where each is explained. A test 
 {{- define "towline.rules.state" -}}
 - apiGroups: [""]
   resources: [configmaps]
-  resourceNames: {{ toJson . }}
+  resourceNames: [{{ printf "towline-%s" . | quote }}]
   verbs: [get, patch]
 # Can't be granted by name.
 - apiGroups: [""]
@@ -90,7 +91,7 @@ The rules of the roles, as in deploy/base/rbac, where each is explained. A test 
 {{- define "towline.rules.election" -}}
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
-  resourceNames: {{ toJson . }}
+  resourceNames: [{{ printf "towline-%s" . | quote }}]
   verbs: [get, patch]
 # One watch shows all of them. `create` can't be granted by name.
 - apiGroups: [coordination.k8s.io]

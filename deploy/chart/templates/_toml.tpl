@@ -1,10 +1,11 @@
 {{/*
-The configuration as TOML. Helm's own `toToml` makes 64.0 of 64, since all numbers of values are floats.
+The configuration as TOML, whose keys need no quotes: the schema has them all. Helm's own `toToml` makes 64.0 of 64, since all numbers of
+values are floats.
 */}}
 {{- define "towline.toml" -}}
 {{- $tables := list -}}
 {{- range $key, $value := include "towline.config" . | fromJson -}}
-{{- $tables = append $tables (include "towline.table" (dict "path" (include "towline.key" $key) "value" $value)) -}}
+{{- $tables = append $tables (include "towline.table" (dict "path" $key "value" $value)) -}}
 {{- end -}}
 {{- /* No value has a line break. */ -}}
 {{ regexReplaceAll "\n\n+" (join "\n" $tables) "\n\n" | trim }}
@@ -31,18 +32,14 @@ The configuration as TOML. Helm's own `toToml` makes 64.0 of 64, since all numbe
 {{- define "towline.keys" -}}
 {{- range $key, $value := .table }}
 {{- if not (kindIs "map" $value) }}
-{{ include "towline.key" $key }} = {{ include "towline.value" $value }}
+{{ $key }} = {{ include "towline.value" $value }}
 {{- end }}
 {{- end }}
 {{- range $key, $value := .table }}
 {{- if kindIs "map" $value }}
-{{ include "towline.table" (dict "path" (printf "%s.%s" $.path (include "towline.key" $key)) "value" $value) }}
+{{ include "towline.table" (dict "path" (printf "%s.%s" $.path $key) "value" $value) }}
 {{- end }}
 {{- end }}
-{{- end -}}
-
-{{- define "towline.key" -}}
-{{- if regexMatch "^[A-Za-z0-9_-]+$" . }}{{ . }}{{ else }}{{ include "towline.value" . }}{{ end -}}
 {{- end -}}
 
 {{/* A value on one line. TOML's strings have JSON's escapes, and want one for DEL, too. */}}
@@ -56,7 +53,7 @@ The configuration as TOML. Helm's own `toToml` makes 64.0 of 64, since all numbe
 {{- else if kindIs "map" . -}}
 {{- $values := list -}}
 {{- range $key, $value := . -}}
-{{- $values = append $values (printf "%s = %s" (include "towline.key" $key) (include "towline.value" $value)) -}}
+{{- $values = append $values (printf "%s = %s" $key (include "towline.value" $value)) -}}
 {{- end -}}
 { {{- join ", " $values -}} }
 {{- else if and (kindIs "float64" .) (eq . (floor .)) -}}

@@ -384,8 +384,9 @@ impl Edge {
         let options = Options::named(&format!("edge-{}", self.name)).with_crds(&[strict.leak()]);
         let edge = Box::pin(ControlPlane::start(options)).await.unwrap();
         apply(&edge, &repository("deploy/overlays/without-monitoring")).await;
-        let binding = repository("deploy/overlays/replicated/rbac-binding.yaml");
-        kubectl(&edge, &["--namespace", "towline", "apply", "-f", binding.to_str().unwrap()]).await;
+        // With the role for the Leases.
+        let replicated = repository("deploy/overlays/replicated/towline.yaml");
+        kubectl(&edge, &["apply", "-f", replicated.to_str().unwrap()]).await;
         edge
     }
 
@@ -395,7 +396,7 @@ impl Edge {
         fs::read_to_string(file)
             .unwrap()
             .replace("west", self.name)
-            .replace("/etc/towline/hub/kubeconfig", hub.to_str().unwrap())
+            .replace("/etc/towline/clusters/hub/kubeconfig", hub.to_str().unwrap())
             .replace("in_cluster = true", &format!("kubeconfig = \"{}\"", edge.display()))
     }
 

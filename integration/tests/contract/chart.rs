@@ -14,18 +14,17 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use integration::programs;
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
-use kube::api::PostParams;
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
-use towline::test_api::cluster::{AccessRequest, Kind};
-use towline::test_api::config::{ClusterAccess, SectionName};
+use towline::test_api::config::ClusterAccess;
 use towline::test_api::job::Config;
-use towline::test_api::job::permission::{Kinds, Place};
 use towline::test_api::jobs::JOBS;
-use towline::test_api::{election, state, telemetry};
+use towline::test_api::telemetry;
 
 use super::run;
 
@@ -107,18 +106,35 @@ impl Release {
 /// Verb, group, resource with its subresource, namespace (empty: all), and name (empty: any).
 type Permission = [String; 5];
 
-fn asked_for(request: AccessRequest) -> Permission {
-    let resource = [request.resource, request.subresource].join("/").trim_end_matches('/').to_owned();
-    [request.verb.as_str().to_owned(), request.group, resource, request.namespace, request.name]
-}
-
 fn texts(list: &Value) -> Vec<&str> {
     list.as_array().map(|list| list.iter().map(|text| text.as_str().unwrap()).collect()).unwrap_or_default()
 }
 
+/// What roles grant, rule by rule taken apart. Those without a namespace of their own are for this one.
+fn permissions<'r>(roles: impl IntoIterator<Item = &'r Value>, own_namespace: &str) -> BTreeSet<Permission> {
+    let mut granted = BTreeSet::new();
+    for role in roles {
+        let namespace = match (role["kind"].as_str().unwrap(), role["metadata"]["namespace"].as_str()) {
+            ("ClusterRole", _) => "",
+            (_, namespace) => namespace.unwrap_or(own_namespace),
+        };
+        for rule in role["rules"].as_array().unwrap() {
+            let names = if rule["resourceNames"].is_null() { vec![""] } else { texts(&rule["resourceNames"]) };
+            for group in texts(&rule["apiGroups"]) {
+                for resource in texts(&rule["resources"]) {
+                    for verb in texts(&rule["verbs"]) {
+                        let permissions = names.iter().map(|name| [verb, group, resource, namespace, name]);
+                        granted.extend(permissions.map(|permission| permission.map(str::to_owned)));
+                    }
+                }
+            }
+        }
+    }
+    granted
+}
+
 /// What the roles of a release grant. Each is bound, in its namespace, to the account of the pod.
 fn granted(release: &Release) -> BTreeSet<Permission> {
-    let mut granted = BTreeSet::new();
     for (kind, binding) in [("Role", "RoleBinding"), ("ClusterRole", "ClusterRoleBinding")] {
         assert_eq!(release.all(kind).count(), release.all(binding).count());
         for role in release.all(kind) {
@@ -129,52 +145,30 @@ fn granted(release: &Release) -> BTreeSet<Permission> {
                 (&bound["roleRef"]["kind"], &bound["roleRef"]["name"]),
                 (&kind.into(), &role["metadata"]["name"])
             );
-            let namespace = role["metadata"]["namespace"].as_str().unwrap_or_default();
-            for rule in role["rules"].as_array().unwrap() {
-                let names = if rule["resourceNames"].is_null() { vec![""] } else { texts(&rule["resourceNames"]) };
-                for group in texts(&rule["apiGroups"]) {
-                    for resource in texts(&rule["resources"]) {
-                        for verb in texts(&rule["verbs"]) {
-                            let permissions = names.iter().map(|name| [verb, group, resource, namespace, name]);
-                            granted.extend(permissions.map(|permission| permission.map(str::to_owned)));
-                        }
-                    }
-                }
-            }
         }
     }
-    granted
+    permissions(release.all("Role").chain(release.all("ClusterRole")), NAMESPACE)
 }
 
-/// What the sections of a configuration ask of the cluster that the pod runs in, whichever way their kinds are served. The roles of
-/// `deploy/base/rbac` are compared with the same (tests/deploy/rbac.rs).
-fn needed(config: &Config) -> BTreeSet<Permission> {
-    let own = |name: &_| config.clusters.get(name).is_none_or(|cluster| cluster.access == ClusterAccess::InCluster);
+/// What `towline rbac` prints for the cluster that the pod runs in.
+async fn needed(release: &Release) -> BTreeSet<Permission> {
+    let config = release.config();
+    let is_own =
+        |name: &&_| config.clusters.get(*name).is_none_or(|cluster| cluster.access == ClusterAccess::InCluster);
+    let own: BTreeSet<_> = config.jobs.iter().flat_map(|job| job.clusters()).filter(is_own).collect();
+    let room = tempdir("rbac");
+    let file = room.join("towline.toml");
+    fs::write(&file, release.toml()).unwrap();
     let mut needed = BTreeSet::new();
-    for (namespaced, status_subresource) in [(true, true), (true, false), (false, true), (false, false)] {
-        let mut kinds = Kinds::default();
-        for (cluster, id) in config.jobs.iter().flat_map(|job| job.kinds()) {
-            let mut kind = Kind::core("Any", &id.plural, namespaced);
-            kind.resource.group.clone_from(&id.group);
-            kind.status_subresource = status_subresource;
-            kinds.insert(&cluster, &id, kind);
-        }
-        let permissions = config.jobs.iter().flat_map(|job| job.permissions(&kinds));
-        let here = permissions.filter(|permission| matches!(&permission.place, Place::Cluster(name) if own(name)));
-        // Of several that would do, the first is granted.
-        needed.extend(here.map(|permission| asked_for(permission.any_of[0].clone())));
+    for name in own {
+        let mut command = Command::new(programs::towline().await.unwrap());
+        command.args(["rbac", "--cluster", name.as_str(), "--config"]).arg(&file);
+        let output = command.output().await.unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let roles: Vec<Value> = serde_saphyr::from_multiple(&String::from_utf8(output.stdout).unwrap()).unwrap();
+        needed.extend(permissions(&roles, NAMESPACE));
     }
-    let elected: Vec<SectionName> =
-        config.jobs.iter().filter(|job| job.is_elected()).flat_map(|job| job.names()).cloned().collect();
-    let keeps_state = |name: &&SectionName| !["inventory", "heartbeat"].contains(&name.as_str());
-    let election = config.election.as_ref();
-    let namespace = election.map(|election| election.namespace.as_str());
-    let namespace = namespace.or(config.daemon.state_namespace.as_deref()).unwrap_or(NAMESPACE);
-    let states = elected.iter().filter(keeps_state).flat_map(|name| state::needed_access(name, namespace));
-    needed.extend(states.map(asked_for));
-    if let Some(election) = election {
-        needed.extend(election::needed_access(&elected, &election.namespace).into_iter().map(asked_for));
-    }
+    fs::remove_dir_all(room).unwrap();
     needed
 }
 
@@ -192,7 +186,7 @@ fn every_preset_is_a_configuration_with_what_its_sections_need_and_no_more() {
             }
             let release = Release::of(preset, &[]).await;
             checked(preset, release.toml()).await;
-            assert_eq!(granted(&release), needed(&release.config()), "{preset}");
+            assert_eq!(granted(&release), needed(&release).await, "{preset}");
             mounted(preset, &release);
         }
         // Settings that change what is needed.
@@ -206,7 +200,7 @@ fn every_preset_is_a_configuration_with_what_its_sections_need_and_no_more() {
             ("edge", &["--values", "integration/tests/contract/fixtures/chart/hub-beside-it.yaml"]),
         ] {
             let release = Release::of(preset, flags).await;
-            assert_eq!(granted(&release), needed(&release.config()), "{preset} {flags:?}");
+            assert_eq!(granted(&release), needed(&release).await, "{preset} {flags:?}");
         }
     });
 }
@@ -318,8 +312,8 @@ fn what_people_get_wrong_is_derived() {
 fn the_state_is_where_the_daemon_keeps_it() {
     let role = async |preset: &str, set: &str| {
         let release = Release::of(preset, &["--set", set]).await;
-        let is_state = |role: &&Value| role["metadata"]["name"] == "towline-state";
-        release.all("Role").find(is_state).unwrap()["metadata"]["namespace"].clone()
+        let keeps_state = |role: &&Value| role["rules"][0]["resources"][0] == "configmaps";
+        release.all("Role").find(keeps_state).unwrap()["metadata"]["namespace"].clone()
     };
     run(async {
         for (preset, set, expected) in [
@@ -364,7 +358,12 @@ fn what_is_mistyped_is_refused_with_its_path() {
         ("edge", "config.clusters.west.max_in_flight=9", "config.clusters.west: has no access"),
         ("edge", "config.clusters.hub.max_in_flight=many", "at '/config/clusters/hub/max_in_flight'"),
         ("edge", "config.daemon.state_namespace=", "at '/config/daemon/state_namespace'"),
-        ("edge", "config.sync[0].name=config", "config.sync[0].name: the chart has a ConfigMap towline-config"),
+        ("edge", "config.sync[0].name=Data", "at '/config/sync/0/name'"),
+        ("edge", "config.sync[0].adopt=maybe", "at '/config/sync/0/adopt'"),
+        ("edge", "config.daemon.shutdown_grace=30 parsecs", "at '/config/daemon/shutdown_grace'"),
+        ("edge", "labels=null", "at '': missing property 'labels'"),
+        ("edge", "existingSecrets.database=null", "at '/existingSecrets': missing property 'database'"),
+        ("edge", "config.sync[0].selector=null", "at '/config/sync/0/selector'"),
         ("edge", "config.clusters.hub.kubeconfig=apiVersion: v1", "at '/config/clusters/hub/kubeconfig'"),
         ("inventory", "config.inventory.token_file=eyJhbGciOi", "at '/config/inventory/token_file'"),
         ("edge", "existingSecrets.clusters.hub=towline-hub", "at '/existingSecrets/clusters/hub'"),
@@ -377,6 +376,8 @@ fn what_is_mistyped_is_refused_with_its_path() {
         ("hub", "existingSecrets.hubTls.name=", "existingSecrets.hubTls.name: missing"),
         ("hub", "existingSecrets.hubAccess.name=", "existingSecrets.hubAccess.name: missing"),
         ("hub", "config.hub.listen=7070", "at '/config/hub/listen'"),
+        ("hub", "config.hub.listen=0.0.0.0:70700", "at '/config/hub/listen'"),
+        ("hub", "config.hub.bus=kafka", "at '/config/hub/bus'"),
         ("hub", "config.hub.listn=x", "at '/config/hub': additional properties 'listn'"),
         ("hub", "extraEnv[0].name=POSTGRES_PARAMS", "extraEnv[0].name: `towline run` does not read POSTGRES_PARAMS"),
         ("rabbitmq", "existingSecrets.broker.name=", "existingSecrets.broker.name: missing"),
@@ -433,8 +434,8 @@ fn values_become_toml_as_they_are() {
         let (odd, table): (Value, Value) = (serde_saphyr::from_str(&text(FILE)).unwrap(), release.table());
         assert_eq!(table["sync"], odd["config"]["sync"]);
         assert_eq!(table["daemon"]["log"]["filter"], odd["config"]["daemon"]["log"]["filter"]);
-        assert_eq!(table["clusters"]["we st.1"], odd["config"]["clusters"]["we st.1"]);
-        assert!(table["clusters"]["we st.1"]["max_in_flight"].is_i64(), "64 and not 64.0");
+        assert_eq!(table["clusters"]["1"], odd["config"]["clusters"]["1"]);
+        assert!(table["clusters"]["1"]["max_in_flight"].is_i64(), "64 and not 64.0");
     });
 }
 
@@ -482,7 +483,6 @@ fn the_chart_has_the_version_and_the_files_of_the_repository() {
     for (copy, original) in [
         ("prometheus-rule.yaml", "deploy/base/monitoring/prometheus-rule.yaml"),
         ("dashboard.json", "deploy/base/monitoring/dashboard.json"),
-        ("hosstedprojects.yaml", "deploy/inventory/crd.yaml"),
     ] {
         assert!(
             text(&format!("deploy/chart/files/{copy}")) == text(original),
@@ -497,6 +497,102 @@ fn the_chart_has_the_version_and_the_files_of_the_repository() {
         assert_eq!(dashboard, text("deploy/base/monitoring/dashboard.json"));
         let monitor = release.one("PodMonitor");
         assert_eq!(monitor["spec"]["selector"], release.one("Deployment")["spec"]["selector"]);
+    });
+}
+
+#[test]
+fn objects_of_two_releases_have_different_names_but_those_of_one_section() {
+    let names = async |namespace: &str, release: &str| {
+        let mut command = Command::new(programs::helm().await.unwrap());
+        command.args(["template", release]).arg(repository("deploy/chart"));
+        command.args([
+            "--namespace",
+            namespace,
+            "--kube-version",
+            "1.30.0",
+            "--set",
+            "image.repository=towline,monitoring.enabled=true",
+        ]);
+        command.arg("--values").arg(repository("deploy/chart/presets/edge-replicated.yaml"));
+        let output = command.arg("--values").arg(repository("deploy/chart/presets/lease.yaml")).output().await.unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let objects: Vec<Value> = serde_saphyr::from_multiple(&String::from_utf8(output.stdout).unwrap()).unwrap();
+        let name = |object: &Value| {
+            let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+            [text("/kind"), text("/metadata/namespace"), text("/metadata/name")].join(" ")
+        };
+        let names: BTreeSet<String> = objects.iter().map(name).collect();
+        assert_eq!(names.len(), objects.len());
+        names
+    };
+    let long = "a".repeat(52);
+    let (longer, other_longer) = (format!("{long}b"), format!("{long}c"));
+    run(async {
+        for [(one_namespace, one), (other_namespace, other)] in [
+            [("a", "b-c"), ("a-b", "c")],
+            [("a", "towline"), ("b", "towline")],
+            [("a", "edge"), ("a", "edge-towline")],
+            [("a", longer.as_str()), ("a", other_longer.as_str())],
+        ] {
+            let (one, other) = (names(one_namespace, one).await, names(other_namespace, other).await);
+            let both: Vec<&String> = one.intersection(&other).collect();
+            // Helm refuses what another release has. In one namespace, two sections of one name would share their state.
+            let expected: &[&str] = if one_namespace == other_namespace {
+                &[
+                    "Role a towline:databases",
+                    "Role a towline:heartbeat",
+                    "RoleBinding a towline:databases",
+                    "RoleBinding a towline:heartbeat",
+                ]
+            } else {
+                &[]
+            };
+            assert_eq!(both, expected);
+        }
+        let told = helm(&["template", "1st.edge"], "edge", &["--set", "image.repository=towline"]).await.unwrap_err();
+        assert!(told.contains("release 1st.edge: its name has to begin with a letter"), "{told}");
+    });
+}
+
+#[test]
+fn labels_and_annotations_of_others_join_the_chart_s() {
+    run(async {
+        let set = "labels.team=a,labels.app\\.kubernetes\\.io/version=mine,podLabels.team=b,podAnnotations.checksum/config=x,podAnnotations.note=y";
+        let release = Release::of("edge", &["--set", set]).await;
+        let deployment = release.one("Deployment");
+        let (labels, of_pod) = (&deployment["metadata"]["labels"], &deployment["spec"]["template"]["metadata"]);
+        assert_eq!((&labels["team"], &of_pod["labels"]["team"]), (&json!("a"), &json!("b")));
+        assert_eq!(labels["app.kubernetes.io/version"], "mine");
+        assert_eq!(
+            (of_pod["annotations"]["note"].as_str(), of_pod["annotations"]["checksum/config"] == "x"),
+            (Some("y"), false)
+        );
+        let ipv6 = Release::of("edge", &["--set", "config.daemon.listen=[::]:8384"]).await;
+        assert!(ipv6.config().daemon.listen.is_ipv6());
+    });
+}
+
+/// The files that `make manifests` writes.
+#[test]
+fn the_manifests_are_what_the_chart_makes() {
+    run(async {
+        let room = tempdir("manifests");
+        let output = Command::new(repository("hack/manifests.sh")).arg(&room).output().await.unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let mut left = vec![room.clone()];
+        let mut compared = 0;
+        while let Some(path) = left.pop() {
+            if path.is_dir() {
+                left.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+                continue;
+            }
+            let of_tree = repository("deploy").join(path.strip_prefix(&room).unwrap());
+            let same = fs::read_to_string(&path).unwrap() == fs::read_to_string(&of_tree).unwrap_or_default();
+            assert!(same, "{} is outdated: run `make manifests`", of_tree.display());
+            compared += 1;
+        }
+        assert_eq!(compared, 18);
+        fs::remove_dir_all(room).unwrap();
     });
 }
 
@@ -517,6 +613,44 @@ pub(crate) async fn is_taken(kubeconfig: &Path, client: &Client) {
         let admitted = pods.create(&dry_run, &serde_json::from_value(pod).unwrap()).await;
         assert!(admitted.is_ok(), "{preset}: {admitted:?}");
     }
+}
+
+/// Helm lets no second release have a section of the first one's name, and no replica begin beside a pod that does not wait for it.
+pub(crate) async fn is_installed_and_upgraded(kubeconfig: &Path, client: &Client) {
+    let helm = async |command: &[&str], preset: &str| {
+        let output = Command::new(programs::helm().await.unwrap())
+            .args(command)
+            .arg(repository("deploy/chart"))
+            .args(["--namespace", NAMESPACE, "--set", "image.repository=registry.example/towline", "--values"])
+            .arg(repository("deploy/chart/presets").join(preset).with_extension("yaml"))
+            .arg("--kubeconfig")
+            .arg(kubeconfig)
+            .output()
+            .await
+            .unwrap();
+        let told = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        if output.status.success() { Ok(told.into_owned()) } else { Err(told.into_owned()) }
+    };
+    helm(&["install", "one"], "edge").await.unwrap();
+    let refused = helm(&["install", "two"], "edge").await.unwrap_err();
+    assert!(refused.contains("Role \"towline:databases\"") && refused.contains("cannot be imported"), "{refused}");
+
+    // What the controller of Deployments would say.
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), NAMESPACE);
+    let runs = async |replicas: i32| {
+        let status = json!({"status": {"replicas": replicas}});
+        deployments.patch_status("one", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+    };
+    runs(1).await;
+    let refused = helm(&["upgrade", "one"], "edge-replicated").await.unwrap_err();
+    assert!(refused.contains("config.election: the pod that runs has no election"), "{refused}");
+    runs(0).await;
+    helm(&["upgrade", "one"], "edge-replicated").await.unwrap();
+    runs(2).await;
+    helm(&["upgrade", "one"], "edge-replicated").await.unwrap();
+    helm(&["upgrade", "one"], "edge").await.unwrap();
+    let spec = deployments.get("one").await.unwrap().spec;
+    assert_eq!((spec.replicas, spec.strategy.unwrap().type_.as_deref()), (Some(1), Some("Recreate")));
 }
 
 async fn apply(kubeconfig: &Path, preset: &str, rendered: &str) {

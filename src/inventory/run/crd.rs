@@ -57,7 +57,8 @@ mod tests {
     use super::*;
 
     fn shipped() -> Value {
-        let crd: Value = serde_saphyr::from_str(include_str!("../../../deploy/inventory/crd.yaml")).unwrap();
+        let crd: Value =
+            serde_saphyr::from_str(include_str!("../../../deploy/chart/files/hosstedprojects.yaml")).unwrap();
         crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
     }
 

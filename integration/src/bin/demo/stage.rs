@@ -98,7 +98,7 @@ impl Stage {
         grant_status_sync(&hub.admin).await?;
         grant_lease(&west.admin, LeaseSide::Managed, ADD_ON_NAMESPACE, users::TOWLINE, None).await?;
         grant_lease(&hub.admin, LeaseSide::Hub, HEARTBEAT_NAMESPACE, users::TOWLINE, None).await?;
-        screen.done("user towline may do what the roles in deploy/base/rbac grant, and no more", began.elapsed());
+        screen.done("user towline may do what the roles in deploy grant, and no more", began.elapsed());
         for cluster in [&mut hub, &mut west, &mut east] {
             write_kubeconfig(cluster)?;
             cluster.begin_to_count().await?;
