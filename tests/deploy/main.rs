@@ -12,6 +12,7 @@
 mod daemon;
 mod hub;
 mod image;
+mod interface;
 mod inventory;
 mod isolation;
 mod kustomize;

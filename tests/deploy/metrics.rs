@@ -43,10 +43,10 @@ const OBJECT_STATES: &[&str] = &{
     names
 };
 
-type Label = (&'static str, &'static [&'static str]);
+pub(crate) type Label = (&'static str, &'static [&'static str]);
 
 /// Every metric with its labels and all values that they can have in these tests.
-const CLOSED: &[(&str, &[Label])] = &[
+pub(crate) const CLOSED: &[(&str, &[Label])] = &[
     (
         "controller_runtime_reconcile_total",
         &[("controller", QUEUES), ("result", &["success", "error", "requeue", "requeue_after"])],
