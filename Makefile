@@ -57,8 +57,12 @@ clients: setup-test ## generates the clients of the hub's API anew, from a runni
 	cargo build --workspace --locked --bin towline
 	UPDATE_CLIENTS=1 TOWLINE_BIN=$(TARGET)/debug/towline cargo test --locked --package integration --test contract -- the_go_client_is
 
+.PHONY: release
+release: setup-tools ## writes a release to dist/
+	hack/release.sh
+
 .PHONY: manifests
-manifests: setup-demo ## renders the chart into deploy/, for those who use kustomize
+manifests: setup-tools ## renders the chart into deploy/, for those who use kustomize
 	hack/manifests.sh
 
 .PHONY: lint

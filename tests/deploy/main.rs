@@ -20,6 +20,7 @@ mod metrics;
 mod monitoring;
 mod promql;
 mod rbac;
+mod release;
 mod status_sync;
 
 use std::path::{Path, PathBuf};
