@@ -25,10 +25,12 @@ grep -q "^## \[$version\]" CHANGELOG.md || fail "CHANGELOG.md has no heading [$v
 [[ -z $(git status --porcelain) ]] || fail "the tree has changes that are not committed"
 [[ ${1:-} != check ]] || exit 0
 
-export TOWLINE_COMMIT TOWLINE_DATE SOURCE_DATE_EPOCH
+# regctl has the last one without its H.
+export TOWLINE_COMMIT TOWLINE_DATE SOURCE_DATE_EPOCH SOURCE_DATE_EPOC
 TOWLINE_COMMIT=$(git rev-parse --short=12 HEAD)
 TOWLINE_DATE=$(git show --no-patch --format=%cs HEAD)
 SOURCE_DATE_EPOCH=$(git show --no-patch --format=%ct HEAD)
+SOURCE_DATE_EPOC=$SOURCE_DATE_EPOCH
 
 # The tools: see CONTRIBUTING.md, "A release".
 readonly tools=$PWD/target/release-tools
@@ -42,7 +44,7 @@ for tool in auditable cyclonedx; do
 done
 
 readonly work=$PWD/target/dist
-rm -rf "$work"
+rm -rf dist "$work"
 mkdir -p "$work/source" "$work/dist/image"
 git archive HEAD | tar -x -C "$work/source"
 
@@ -158,7 +160,6 @@ archive "$work/dist/towline-$version.tgz" "$work/chart" towline
 
 (cd "$work/dist" && find . -type f ! -name SHA256SUMS -printf '%P\0' | sort -z | xargs -0 sha256sum >"$work/SHA256SUMS")
 mv "$work/SHA256SUMS" "$work/dist/"
-rm -rf dist
 mv "$work/dist" dist
 rm -rf "$work"
 echo "release: dist/ has $version for $platforms" >&2

@@ -33,7 +33,7 @@ the names of keys are checked before, by values.schema.json.
 {{- if and $elected (include "towline.hasElection" .) .Release.IsUpgrade -}}
 {{- $running := lookup "apps/v1" "Deployment" .Release.Namespace .Release.Name -}}
 {{- if and (eq (dig "spec" "strategy" "type" "" $running) "Recreate") (dig "status" "replicas" 0 $running) -}}
-{{- $faults = append $faults (printf "config.election: the pod that runs has no election, and would go on beside the new ones; end it before: kubectl --namespace %s scale deployment/%s --replicas 0" .Release.Namespace .Release.Name) -}}
+{{- $faults = append $faults (printf "config.election: the pod that runs has no election, and would go on beside the new ones; end it before, and wait until it is gone: kubectl --namespace %[1]s scale deployment/%[2]s --replicas 0; kubectl --namespace %[1]s wait --for delete pod --selector app.kubernetes.io/instance=%[2]s" .Release.Namespace .Release.Name) -}}
 {{- end -}}
 {{- end -}}
 
@@ -117,9 +117,16 @@ the names of keys are checked before, by values.schema.json.
 {{- if include "towline.passwords" (dict "path" "extraEnv" "value" ($variable.value | default "")) -}}
 {{- $faults = append $faults (printf "extraEnv[%d].value: contains a password, which everybody could read in the Deployment; use existingSecrets, or valueFrom.secretKeyRef" $index) -}}
 {{- end -}}
+{{- if hasPrefix "TOWLINE__DAEMON__" $variable.name -}}
+{{- $faults = append $faults (printf "extraEnv[%d].name: %s would go before what the chart derives from the configuration; set it in config.daemon" $index $variable.name) -}}
+{{- end -}}
 {{- if has $variable.name (list "POSTGRES_PARAMS" "DATABASE_URL" "AMQP_URL") -}}
 {{- $faults = append $faults (printf "extraEnv[%d].name: `towline run` does not read %s; name the Secret in existingSecrets" $index $variable.name) -}}
 {{- end -}}
+{{- end -}}
+
+{{- if and .Values.rbac.create (not .Values.serviceAccount.create) (not .Values.serviceAccount.name) -}}
+{{- $faults = append $faults "serviceAccount.name: missing; without it, the roles would be those of the namespace's account default, so of all its pods" -}}
 {{- end -}}
 
 {{- /* By these, Deployment and Service find their pods. */ -}}

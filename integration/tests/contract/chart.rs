@@ -380,6 +380,12 @@ fn what_is_mistyped_is_refused_with_its_path() {
         ("hub", "config.hub.bus=kafka", "at '/config/hub/bus'"),
         ("hub", "config.hub.listn=x", "at '/config/hub': additional properties 'listn'"),
         ("hub", "extraEnv[0].name=POSTGRES_PARAMS", "extraEnv[0].name: `towline run` does not read POSTGRES_PARAMS"),
+        (
+            "edge",
+            "extraEnv[0].name=TOWLINE__DAEMON__SHUTDOWN_GRACE,extraEnv[0].value=5m",
+            "extraEnv[0].name: TOWLINE__DAEMON__SHUTDOWN_GRACE would go before what the chart derives",
+        ),
+        ("inventory", "serviceAccount.create=false", "serviceAccount.name: missing; without it, the roles"),
         ("rabbitmq", "existingSecrets.broker.name=", "existingSecrets.broker.name: missing"),
         ("rabbitmq", "config.hub.bus=postgres", "config.hub.bus: has to be amqp"),
         ("inventory", "existingSecrets.inventoryToken.name=", "existingSecrets.inventoryToken.name: missing"),
