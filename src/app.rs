@@ -20,7 +20,7 @@ use crate::election::{Elected, Election};
 use crate::job::command::Exit;
 use crate::job::{Config, JobList, Role, Wiring};
 use crate::state::Keeping;
-use crate::status::{Admin, Section, Tree, serve};
+use crate::status::{Admin, History, Section, Tree, serve};
 use crate::telemetry::{self, VERSION};
 
 /// Threads for the bodies of actors; the control lane has its own. One is enough for several times what two API servers
@@ -266,6 +266,7 @@ impl AdminChild {
             sections: shown,
             clusters: Arc::new(move || clusters.iter().map(Cluster::status).collect()),
             tree: Arc::clone(&self.tree) as Arc<dyn Tree>,
+            history: self.daemon.ui.then(|| History::new(self.sections.len(), self.clusters.len())),
             hosts: self.daemon.hosts.clone(),
             token_file: self.daemon.admin_token_file.clone(),
         };
@@ -292,11 +293,7 @@ pub fn roles(jobs: JobList) -> Vec<Role> {
         ),
     ];
     let mut roles = vec![
-        Role::new(
-            "admin",
-            "",
-            "HTTP: /metrics /healthz /readyz /status /held /explain, POST /approve /detach /attach /resync",
-        ),
+        Role::new("admin", "", "HTTP: the page, metrics, probes, status, orders"),
         Role::new("cluster", "<name>", "one for each cluster").over(BELOW_A_CLUSTER),
         Role::new("lease_view", "", "what this replica has seen of the watched Leases; wakes electors"),
         Role::new(

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! towline                              restarts its children with back-off; budget exhausted -> the process exits with 1
-//! ├─ admin                             HTTP: /metrics /healthz /readyz /status /held /explain, POST /approve /detach /attach /resync
+//! ├─ admin                             HTTP: the page, metrics, probes, status, orders
 //! ├─ cluster <name>                    one for each cluster
 //! │  ├─ session                        credentials (reloaded when their files change), availability, denied permissions
 //! │  └─ watcher <kind> [selector]      list + watch -> cache (Store); tells its followers the keys that changed
@@ -69,6 +69,7 @@ mod syncset;
 mod telemetry;
 #[cfg(feature = "test-api")]
 pub mod test_api;
+mod ui;
 mod yaml;
 
 use std::ffi::OsString;

@@ -78,6 +78,8 @@ pub struct ClusterStatus {
     pub since: Duration,
     /// Why it can't be used, or what is wrong with new credentials that are not in use.
     pub reason: Option<String>,
+    /// Host and port of the API server, once that is known.
+    pub server: Option<Arc<str>>,
 }
 
 /// The state that operators see, and since when.
@@ -136,8 +138,9 @@ impl Cluster {
                 fault.as_ref().map(|fault| format!("new credentials do not work: {fault}"))
             }
         };
+        let server = self.shared.session.borrow().as_ref().map(|session| session.connection.server());
         let seen = self.shared.seen.lock();
-        ClusterStatus { name: self.shared.name.clone(), state: seen.state, since: seen.since.elapsed(), reason }
+        ClusterStatus { name: self.shared.name.clone(), state: seen.state, since: seen.since.elapsed(), reason, server }
     }
 
     /// Whether it has just become available again. An API server answers before it is ready: kinds are not served yet,

@@ -119,6 +119,11 @@ impl Connection {
         &self.name
     }
 
+    /// Host and port of the API server, to keep.
+    pub(super) fn server(&self) -> Arc<str> {
+        Arc::clone(&self.address)
+    }
+
     /// Host and port of the API server.
     pub(super) fn address(&self) -> &str {
         &self.address

@@ -23,6 +23,8 @@ pub struct DaemonConfig {
     /// Names by which clients reach the admin server besides addresses, `localhost`, names without a dot and Services; in lower case. A
     /// request with another `Host` is refused.
     pub hosts: Vec<String>,
+    /// Whether there is a page at `/ui/`, for which the last hour is kept in memory; `true` by default.
+    pub ui: bool,
     /// What is logged, and in which format.
     pub log: LogConfig,
     /// File with the token that authorizes changes (`approve`, `detach`, `attach`, `resync`), from this host, too. None by default: then
@@ -40,6 +42,7 @@ impl Default for DaemonConfig {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8384)),
             shutdown_grace: Duration::from_secs(30),
             hosts: Vec::new(),
+            ui: true,
             log: LogConfig::default(),
             admin_token_file: None,
             state_namespace: None,
@@ -55,6 +58,7 @@ impl DaemonConfig {
         fields.set_as::<PositiveDuration, _>("shutdown_grace", &mut daemon.shutdown_grace);
         let hosts = fields.optional::<Vec<HostName>>("hosts").unwrap_or_default();
         daemon.hosts = hosts.into_iter().map(|HostName(name)| name).collect();
+        fields.set("ui", &mut daemon.ui);
         if let Some(log) = fields.nested("log") {
             daemon.log = LogConfig::read(log);
         }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::Election;
 use super::section_lease::SectionLease;
 use crate::config::SectionName;
-use crate::status::{Facts, Held, NotReady, Purpose, Refused, Section};
+use crate::status::{Facts, Held, NotReady, ObjectPage, Purpose, Refused, Section, Selection};
 use crate::telemetry;
 
 /// Adds a section's election to the section's own report.
@@ -99,6 +99,18 @@ impl Section for Elected {
             report.insert("election".into(), serde_json::to_value(election).unwrap_or(Value::Null));
         }
         report
+    }
+
+    /// What this process has of a section that runs in another replica belongs to an earlier term.
+    fn objects(&self, selection: &Selection) -> ObjectPage {
+        if self.lease.is_held() {
+            return self.section.objects(selection);
+        }
+        ObjectPage::of_listed(self.facts().objects, selection)
+    }
+
+    fn lags(&self) -> &'static [&'static str] {
+        self.section.lags()
     }
 
     fn refresh(&self, facts: &Facts) {

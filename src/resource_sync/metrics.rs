@@ -31,6 +31,9 @@ pub(super) const ALL: &[Metric] = &[
     ),
 ];
 
+/// From a change to the acknowledged write of it.
+pub(super) const LAGS: &[&str] = &[SYNC_SPEC_LAG_SECONDS, SYNC_STATUS_LAG_SECONDS];
+
 /// The direction in which a change is synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {

@@ -7,7 +7,10 @@
 //! | `GET /readyz` | 503 while a section is [`Readiness::NotReady`]; an unreachable cluster or a held section does not count |
 //! | `GET /readyz/{section}` | 503 unless that section is [`Readiness::Ready`] |
 //! | `GET /status` | version, age, the clusters, the actor tree, and each section's condition, objects and report |
-//! | `GET /held/{section}` | the changes that an approval would release, by object |
+//! | `GET /objects/{section}?state=…&text=…&sort=…&offset=…&limit=…` | a page of a section's objects |
+//! | `GET /history` | the last hour, for the plots of the page |
+//! | `GET /ui/` | the page, which asks for the rest |
+//! | `GET /held/{section}?limit=…` | the changes that an approval would release, by object |
 //! | `POST /approve/{section}?name=…` | the section's answer; without a name all that it holds is approved |
 //! | `POST /detach/{section}?local_gone=true` | the section's answer |
 //! | `POST /attach/{section}` | the section's answer |
@@ -29,20 +32,21 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use futures::future::join_all;
-use http::StatusCode;
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
+use http::{HeaderMap, StatusCode};
 use metrics_exporter_prometheus::PrometheusHandle;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use super::access::{Denied, authorize};
 use super::condition::Readiness;
-use super::{Held, Refused, Section, Tree};
+use super::{History, Refused, Section, Selection, Tree};
 use crate::cluster::ClusterStatus;
-use crate::http::{Peer, has_own_host};
+use crate::http::{Peer, has_own_host, tagged};
 use crate::telemetry::{Family, VERSION, render_families, render_process};
+use crate::ui::Page;
 
 /// An actor tree that does not answer for this long is dead. It is less than probes are apart: the second one that meets a blocked
 /// tree fails.
@@ -60,6 +64,8 @@ pub struct Admin {
     /// The current state of each configured cluster, sorted by name.
     pub clusters: Arc<dyn Fn() -> Vec<ClusterStatus> + Send + Sync>,
     pub tree: Arc<dyn Tree>,
+    /// The last hour, where there is a page to show it.
+    pub history: Option<History>,
     /// Names of this server besides those that no page in a browser can have (`daemon.hosts`).
     pub hosts: Vec<String>,
     /// File with the token that authorizes changes.
@@ -132,12 +138,16 @@ fn with_sources(error: &(dyn Error + 'static)) -> String {
 }
 
 pub(super) fn router(admin: Arc<Admin>) -> Router {
+    let page = if admin.history.is_some() { Page::Daemon.router() } else { Router::new() };
     Router::new()
+        .merge(page)
         .route("/metrics", get(metrics))
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .route("/readyz/{section}", get(section_readyz))
         .route("/status", get(status))
+        .route("/objects/{section}", get(objects))
+        .route("/history", get(history))
         .route("/held/{section}", get(held))
         .route("/approve/{section}", post(approve))
         .route("/detach/{section}", post(detach))
@@ -186,8 +196,21 @@ async fn section_readyz(State(admin): State<Arc<Admin>>, Path(section): Path<Str
     Ok((ok_if(readiness == Readiness::Ready), Json(readiness)).into_response())
 }
 
-async fn status(State(admin): State<Arc<Admin>>) -> Json<Value> {
-    let counting = join_all(admin.sections.iter().map(|section| section.count()));
+/// The query of a status.
+#[derive(Deserialize)]
+struct Asked {
+    /// As it was counted last: for who asks all the time.
+    #[serde(default)]
+    latest: bool,
+}
+
+async fn status(
+    State(admin): State<Arc<Admin>>,
+    query: Result<Query<Asked>, QueryRejection>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let Query(Asked { latest }) = query.map_err(bad_query)?;
+    let counting = join_all(admin.sections.iter().filter(|_| !latest).map(|section| section.count()));
     // What can't be counted in time is shown as it was.
     let counting = tokio::time::timeout(LONGEST_REPORT, counting);
     let (tree, _) = tokio::join!(tokio::time::timeout(LONGEST_REPORT, admin.tree.report()), counting);
@@ -195,13 +218,42 @@ async fn status(State(admin): State<Arc<Admin>>) -> Json<Value> {
     let sections: Map<String, Value> =
         admin.sections.iter().map(|section| (section.name().to_string(), section_status(section.as_ref()))).collect();
     let clusters: Map<String, Value> = (admin.clusters)().iter().map(cluster_status).collect();
-    Json(json!({
+    let status = json!({
         "version": VERSION,
         "started_seconds_ago": admin.started.elapsed().as_secs(),
         "clusters": clusters,
         "tree": tree,
         "sections": sections,
-    }))
+    });
+    Ok(answer(&headers, &status))
+}
+
+/// An answer to who may ask often.
+fn answer(asked: &HeaderMap, json: &impl Serialize) -> Response {
+    // Structs of plain values always serialize.
+    tagged(asked, "application/json", serde_json::to_vec(json).unwrap_or_default())
+}
+
+async fn objects(
+    State(admin): State<Arc<Admin>>,
+    Path(section): Path<String>,
+    query: Result<Query<Selection>, QueryRejection>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let Query(selection) = query.map_err(bad_query)?;
+    if !selection.is_allowed() {
+        let error = format!("a page has at most {} objects", Selection::MOST);
+        return Err(Problem::new(StatusCode::BAD_REQUEST, error));
+    }
+    Ok(answer(&headers, &admin.section(&section)?.objects(&selection)))
+}
+
+async fn history(State(admin): State<Arc<Admin>>, headers: HeaderMap) -> Result<Response, Problem> {
+    let history = admin.history.as_ref().ok_or_else(|| Problem::new(StatusCode::NOT_FOUND, "daemon.ui is false"))?;
+    let clusters = (admin.clusters)();
+    let sections = admin.sections.iter().map(|section| section.name().as_str());
+    let columns = history.columns(sections, clusters.iter().map(|cluster| cluster.name.as_str()));
+    Ok(answer(&headers, &columns))
 }
 
 fn cluster_status(cluster: &ClusterStatus) -> (String, Value) {
@@ -221,8 +273,27 @@ fn section_status(section: &dyn Section) -> Value {
     Value::Object(status)
 }
 
-async fn held(State(admin): State<Arc<Admin>>, Path(section): Path<String>) -> Result<Json<Held>, Problem> {
-    Ok(Json(admin.section(&section)?.held().await?))
+/// The query of what is held.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Most {
+    limit: Option<usize>,
+}
+
+async fn held(
+    State(admin): State<Arc<Admin>>,
+    Path(section): Path<String>,
+    query: Result<Query<Most>, QueryRejection>,
+) -> Result<Json<Value>, Problem> {
+    let Query(Most { limit }) = query.map_err(bad_query)?;
+    let mut held = admin.section(&section)?.held().await?;
+    let more = limit.map_or(0, |limit| held.objects.len().saturating_sub(limit));
+    held.objects.truncate(limit.unwrap_or(usize::MAX));
+    let mut shown = json!(held);
+    if let Some(fields) = shown.as_object_mut().filter(|_| more > 0) {
+        fields.insert("more".to_owned(), json!(more));
+    }
+    Ok(Json(shown))
 }
 
 async fn approve(

@@ -282,7 +282,13 @@ mod tests {
 
     fn cluster(name: &str, state: ClusterState) -> ClusterStatus {
         let reason = state.complaint().map(|_| "connection refused (10.0.0.7:6443)".to_owned());
-        ClusterStatus { name: name.parse().expect("a name"), state, since: Duration::from_secs(27), reason }
+        ClusterStatus {
+            name: name.parse().expect("a name"),
+            state,
+            since: Duration::from_secs(27),
+            reason,
+            server: None,
+        }
     }
 
     fn condition(facts: &Facts) -> Condition {

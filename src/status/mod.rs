@@ -9,6 +9,7 @@
 mod access;
 mod admin;
 mod condition;
+mod history;
 mod objects;
 mod section;
 mod server;
@@ -19,6 +20,7 @@ pub use admin::Admin;
 #[cfg(test)]
 pub use condition::{Condition, SectionState};
 pub use condition::{Facts, NotReady, Purpose, brief};
-pub use objects::{ListedObject, ObjectState, Objects};
+pub use history::History;
+pub use objects::{ListedObject, ObjectPage, ObjectState, Objects, Selection};
 pub use section::{Held, HeldObject, Refused, Section, Tree};
 pub use server::serve;

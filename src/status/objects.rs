@@ -5,10 +5,10 @@
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
-use std::fmt::Display;
+use std::fmt::{Display, Write};
 use std::time::Duration;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
@@ -17,7 +17,7 @@ const MOST_LISTED: usize = 50;
 
 /// The state of an object, for all jobs. A state is added only here: metrics, reports and tests iterate over
 /// [`ObjectState::ALL`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ObjectState {
     /// Both sides agree.
@@ -241,6 +241,110 @@ impl Objects {
     }
 }
 
+/// Which objects of a section a page has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Selection {
+    /// Only those in this state.
+    state: Option<ObjectState>,
+    /// Only those whose key has this in it.
+    text: String,
+    sort: Sort,
+    offset: usize,
+    limit: Option<usize>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Sort {
+    /// As in the report: the most urgent first, of these the oldest.
+    #[default]
+    Urgency,
+    Key,
+    /// Those that are in their state for longest first.
+    Age,
+}
+
+impl Selection {
+    /// Objects of a page.
+    pub const MOST: usize = 200;
+
+    /// Whether it asks for no more than a page may have.
+    pub(super) fn is_allowed(&self) -> bool {
+        self.limit.is_none_or(|limit| (1..=Self::MOST).contains(&limit))
+    }
+
+    fn end(&self) -> usize {
+        self.offset.saturating_add(self.limit.unwrap_or(Self::MOST).min(Self::MOST))
+    }
+}
+
+/// Some objects of a section.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ObjectPage {
+    /// How many the section has.
+    pub total: usize,
+    /// How many of them can be listed at all; the others are only counted.
+    pub listed: usize,
+    /// How many of these are selected.
+    matching: usize,
+    offset: usize,
+    objects: Vec<ListedObject>,
+}
+
+impl ObjectPage {
+    /// A page of these objects, which are given as for [`Objects::of`].
+    pub fn of<K: Ord + Display, T>(
+        objects: impl Iterator<Item = (K, T, ObjectState, Option<Instant>)>,
+        selection: &Selection,
+        mut describe: impl FnMut(K, T, ObjectState, Option<Instant>) -> ListedObject,
+    ) -> Self {
+        let (mut total, mut found, mut text) = (0, Vec::new(), String::new());
+        for (key, object, state, since) in objects {
+            total += 1;
+            if selection.state.is_some_and(|wanted| wanted != state) {
+                continue;
+            }
+            if !selection.text.is_empty() {
+                text.clear();
+                // A text takes everything.
+                let _ = write!(text, "{key}");
+                if !text.contains(&selection.text) {
+                    continue;
+                }
+            }
+            let rank = state.listed_after().map_or(u8::MAX, |(rank, _)| rank);
+            found.push((rank, since, key, object, state));
+        }
+        let order = |one: &(u8, Option<Instant>, K, T, _), other: &(u8, Option<Instant>, K, T, _)| match selection.sort
+        {
+            Sort::Urgency => by_urgency((one.0, one.1, &one.2), (other.0, other.1, &other.2)),
+            Sort::Age => by_urgency((0, one.1, &one.2), (0, other.1, &other.2)),
+            Sort::Key => one.2.cmp(&other.2),
+        };
+        let (matching, end) = (found.len(), selection.end());
+        if end < matching {
+            // There may be very many, and only those up to the page are sorted.
+            found.select_nth_unstable_by(end, order);
+            found.truncate(end);
+        }
+        found.sort_by(order);
+        let shown = found.into_iter().skip(selection.offset);
+        let objects = shown.map(|(_, since, key, object, state)| describe(key, object, state, since)).collect();
+        Self { total, listed: total, matching, offset: selection.offset, objects }
+    }
+
+    /// A page of what is listed of a section that can't list more.
+    pub fn of_listed(objects: Objects, selection: &Selection) -> Self {
+        let total = objects.total();
+        let listed = objects.not_in_step.into_iter().map(|object| {
+            let (key, state, since) = (object.key.clone(), object.state, object.since);
+            (key, object, state, since)
+        });
+        Self { total, ..Self::of(listed, selection, |_, object, _, _| object) }
+    }
+}
+
 /// The most urgent first, of these the oldest; those of unknown age come last.
 fn by_urgency<K: Ord>(one: (u8, Option<Instant>, K), other: (u8, Option<Instant>, K)) -> Ordering {
     let known = |since: Option<Instant>| (since.is_none(), since);
@@ -281,6 +385,36 @@ mod tests {
         assert_eq!(listed(60), ["held", "failing", "going", "moving", "paused"]);
         assert_eq!((of(60).total(), of(60).count(ObjectState::InStep)), (6, 1));
         assert_eq!(of(0).in_words(), "1 pending, 1 paused, 1 failing, 1 deleting, 1 held");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_page_has_what_is_selected_in_its_order_and_never_more_than_200() {
+        let start = Instant::now();
+        let at = |number: usize| start + Duration::from_secs(u64::try_from(number).expect("small"));
+        let state = |number: usize| if number.is_multiple_of(2) { ObjectState::InStep } else { ObjectState::Failing };
+        let page = |selection: Selection| {
+            // The higher the number, the longer it is in its state.
+            let rows = (0..1000).map(|number| (format!("{number:03}"), (), state(number), Some(at(1000 - number))));
+            let page = ObjectPage::of(rows, &selection, |key, (), state, since| ListedObject::new(key, state, since));
+            let keys: Vec<String> = page.objects.iter().map(|object| object.key.clone()).collect();
+            assert_eq!((page.total, page.listed), (1000, 1000));
+            (page.matching, keys)
+        };
+        let of = |query: &str| serde_json::from_str::<Selection>(query).expect("a selection");
+        let (matching, keys) = page(of("{}"));
+        assert_eq!((matching, keys.len(), keys[0].as_str(), keys[1].as_str()), (1000, 200, "999", "997"));
+        let (matching, keys) = page(of(r#"{"state": "in_step", "sort": "key", "offset": 498, "limit": 7}"#));
+        assert_eq!((matching, keys), (500, vec!["996".to_owned(), "998".to_owned()]));
+        let (matching, keys) = page(of(r#"{"text": "99", "sort": "age", "limit": 2, "offset": 1}"#));
+        assert_eq!((matching, keys), (19, vec!["998".to_owned(), "997".to_owned()]));
+        assert_eq!(page(of(r#"{"offset": 5000}"#)), (1000, Vec::new()));
+        for (limit, allowed) in [(0, false), (1, true), (200, true), (201, false)] {
+            assert_eq!(of(&format!(r#"{{"limit": {limit}}}"#)).is_allowed(), allowed, "{limit}");
+        }
+        let mut counted = Objects::counted([(ObjectState::InStep, 40), (ObjectState::Failing, 3)]);
+        counted.not_in_step.push(ListedObject::new("a", ObjectState::Failing, None));
+        let listed = ObjectPage::of_listed(counted, &Selection::default());
+        assert_eq!((listed.total, listed.listed, listed.matching, listed.objects.len()), (43, 1, 1, 1));
     }
 
     #[tokio::test(start_paused = true)]

@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::condition::Facts;
+use super::objects::{ObjectPage, Selection};
 use crate::config::SectionName;
 use crate::telemetry::Family;
 
@@ -25,6 +26,16 @@ pub trait Section: Send + Sync {
 
     /// Its own report: a JSON object whose keys appear in `/status` beside those that every section has.
     fn report(&self) -> Value;
+
+    /// Some of its objects: by default of those that its facts list.
+    fn objects(&self, selection: &Selection) -> ObjectPage {
+        ObjectPage::of_listed(self.facts().objects, selection)
+    }
+
+    /// The histograms with the label `section` in which it records each write to a cluster, by how long after the change it came.
+    fn lags(&self) -> &'static [&'static str] {
+        &[]
+    }
 
     /// Updates state gauges before a scrape.
     fn refresh(&self, _facts: &Facts) {}

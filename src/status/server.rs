@@ -8,10 +8,12 @@ use std::time::Duration;
 
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::net::TcpListener;
+use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use super::admin::{Admin, router};
 use crate::http::{Limits, Server};
+use crate::telemetry::Totals;
 
 const LIMITS: Limits = Limits {
     // The kubelet, a scraper or two and a person need a handful. A client that says nothing must not keep the kubelet waiting.
@@ -31,11 +33,26 @@ const UPKEEP: Duration = Duration::from_secs(5);
 
 /// Serves the admin routes on a listener until `stop`.
 pub async fn serve(listener: TcpListener, admin: Admin, stop: CancellationToken) {
-    let upkeep = upkeep(admin.metrics.clone());
+    let admin = Arc::new(admin);
     let server = Server::new("admin", LIMITS);
     tokio::select! {
-        () = server.serve(listener, router(Arc::new(admin)), stop) => {}
-        () = upkeep => {}
+        () = server.serve(listener, router(Arc::clone(&admin)), stop) => {}
+        () = upkeep(admin.metrics.clone()) => {}
+        () = sample(&admin) => {}
+    }
+}
+
+/// Keeps the last hour, if it is shown.
+async fn sample(admin: &Admin) {
+    let Some(history) = &admin.history else { return std::future::pending().await };
+    let recorded = admin.sections.iter().flat_map(|section| section.lags()).copied().collect();
+    let (mut every, mut earlier) = (interval(history.step()), None);
+    every.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        every.tick().await;
+        let now = Totals::read(&admin.metrics.render(), &recorded);
+        history.take(&admin.sections, &(admin.clusters)(), earlier.as_ref(), &now);
+        earlier = Some(now);
     }
 }
 
@@ -84,6 +101,7 @@ mod tests {
             sections: Vec::new(),
             clusters: Arc::new(Vec::new),
             tree: Arc::new(Still),
+            history: None,
             hosts: Vec::new(),
             token_file: None,
         };

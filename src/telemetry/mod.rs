@@ -8,6 +8,7 @@ mod logging;
 mod metrics;
 mod process;
 mod recorders;
+mod totals;
 
 pub use families::{Family, Series, render as render_families};
 pub use logging::{InstallLog, install as install_log};
@@ -17,6 +18,7 @@ pub use recorders::{
     ReconcileResult, RestClientMetrics, WorkqueueMetrics, actors, cluster_available, cluster_new_credentials_fail,
     count, db_query, held_changes, leader_election_master_status, section_well, state_undone,
 };
+pub use totals::Totals;
 
 /// The running version, as in `Cargo.toml`.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -240,7 +240,7 @@ name = \"databases\"
              as \"30s\" or \"1h 30m\"",
             "clusters.hub: found `kubeconfig` beside `in_cluster = true`; allowed: exactly one of `kubeconfig` (with \
              an optional `context`) and `in_cluster = true`",
-            "daemon.listne: unknown key; did you mean `listen`?; allowed: listen, shutdown_grace, hosts, log, admin_token_file, state_namespace",
+            "daemon.listne: unknown key; did you mean `listen`?; allowed: listen, shutdown_grace, hosts, ui, log, admin_token_file, state_namespace",
             "daemon.log.format: found \"yaml\"; allowed: text or json",
             "daemon.shutdown_grace: found 30; allowed: a duration above zero and of at most a year such as \"30s\" or \"1h 30m\"; did \
              you mean `30s`?",

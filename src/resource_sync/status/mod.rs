@@ -15,7 +15,7 @@ use crate::actor::{Dispatcher, Snapshot};
 use crate::cluster::{ClusterStatus, Identification, ObjectKey};
 use crate::config::{ClusterName, SectionName};
 use crate::guard::{self, GuardedChange};
-use crate::resource_sync::metrics::Direction;
+use crate::resource_sync::metrics::{self, Direction};
 use crate::resource_sync::plan::elsewhere::Elsewhere;
 use crate::resource_sync::plan::names::PairKey;
 use crate::resource_sync::plan::waits::Waits;
@@ -25,7 +25,9 @@ use crate::resource_sync::run::section::Mode;
 use crate::resource_sync::run::section::Section;
 use crate::resource_sync::run::section::protection::NAMED;
 use crate::state::StateReport;
-use crate::status::{self, Facts, Held, HeldObject, ListedObject, ObjectState, Objects, Purpose, Refused};
+use crate::status::{
+    self, Facts, Held, HeldObject, ListedObject, ObjectPage, ObjectState, Objects, Purpose, Refused, Selection,
+};
 use queue_metrics::QueueMetrics;
 
 /// How many objects are named that are never synced.
@@ -331,6 +333,22 @@ impl status::Section for SyncReport {
     fn report(&self) -> Value {
         // A struct of plain values always serializes.
         serde_json::to_value(self.own_keys()).unwrap_or(Value::Null)
+    }
+
+    fn objects(&self, selection: &Selection) -> ObjectPage {
+        let (now, clusters) = (Instant::now(), self.clusters());
+        let unanswered = unanswered(&clusters);
+        self.section.index(|index| {
+            let rows = index.table.pairs().map(|(key, pair)| {
+                let (state, since) = pair.shown(now);
+                (key, pair, state, Some(since))
+            });
+            ObjectPage::of(rows, selection, |key, pair, state, since| self.listed(key, pair, state, since, unanswered))
+        })
+    }
+
+    fn lags(&self) -> &'static [&'static str] {
+        metrics::LAGS
     }
 
     fn refresh(&self, facts: &Facts) {

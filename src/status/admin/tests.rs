@@ -14,8 +14,8 @@ use tower::ServiceExt;
 use super::*;
 use crate::cluster::ClusterState;
 use crate::config::SectionName;
-use crate::status::{Facts, HeldObject, NotReady, ObjectState, Objects};
-use crate::telemetry::{Metric, Series, recorder};
+use crate::status::{Facts, Held, HeldObject, NotReady, ObjectState, Objects};
+use crate::telemetry::{Metric, Series, Totals, recorder};
 
 const NEAR: &str = "127.0.0.1:40000";
 const FAR: &str = "192.0.2.7:40000";
@@ -50,6 +50,10 @@ impl Section for Scripted {
 
     fn report(&self) -> Value {
         json!({ "mode": "syncing" })
+    }
+
+    fn lags(&self) -> &'static [&'static str] {
+        &["lag_seconds"]
     }
 
     fn approve(&self, _from: IpAddr) -> BoxFuture<'_, Result<Value, Refused>> {
@@ -100,6 +104,7 @@ fn clusters() -> Vec<ClusterStatus> {
         state: ClusterState::Unreachable,
         since: Duration::from_millis(27_900),
         reason: Some("connection refused (10.0.0.7:6443)".to_owned()),
+        server: Some("10.0.0.7:6443".into()),
     }]
 }
 
@@ -128,6 +133,7 @@ fn fixture(sections: &[(&str, Readiness)]) -> Fixture {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let scrapes = Arc::new(Mutex::new(0));
     let counter = Arc::clone(&scrapes);
+    let history = Some(History::new(sections.len(), 1));
     let sections = sections
         .iter()
         .map(|(name, readiness)| {
@@ -142,6 +148,7 @@ fn fixture(sections: &[(&str, Readiness)]) -> Fixture {
         sections,
         clusters: Arc::new(clusters),
         tree: Arc::new(ScriptedTree { silence: Duration::from_millis(250), answers: true }),
+        history,
         hosts: Vec::new(),
         token_file: None,
     };
@@ -329,6 +336,77 @@ async fn held_changes_are_listed_for_every_client_and_stay_held() {
 }
 
 #[tokio::test]
+async fn a_page_of_what_is_held_says_how_much_more_there_is() {
+    for (uri, objects, more) in [("/held/a?limit=1", 1, Value::Null), ("/held/a?limit=0", 0, json!(1))] {
+        let (status, body) = get_json(fixture(&[("a", Readiness::Ready)]).admin, uri).await;
+        let shown = body["objects"].as_array().map(Vec::len);
+        assert_eq!((status, shown, &body["more"]), (StatusCode::OK, Some(objects), &more), "{uri}");
+    }
+}
+
+#[tokio::test]
+async fn objects_are_given_in_pages_of_at_most_200() {
+    let ask =
+        async |query: &str| get_json(fixture(&[("a", Readiness::Ready)]).admin, &format!("/objects/{query}")).await;
+    let page = json!({ "total": 4, "listed": 0, "matching": 0, "offset": 3, "objects": [] });
+    assert_eq!(ask("a?state=failing&text=%3Cimg&sort=age&offset=3&limit=200").await, (StatusCode::OK, page));
+    for wrong in ["limit=201", "limit=0", "limit=-1", "sort=name", "state=ill", "offset=x", "page=2"] {
+        let (status, body) = ask(&format!("a?{wrong}")).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{wrong}");
+        assert!(body["error"].is_string(), "{wrong}");
+    }
+    assert_eq!(ask("nosuch").await.0, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn the_last_hour_has_a_column_for_each_section_and_cluster() {
+    let admin = fixture(&[("a", Readiness::Ready), ("b", unreachable())]).admin;
+    let lags = ["lag_seconds"].into();
+    let counted = |writes: u32, requests: u32| {
+        let text = format!(
+            "lag_seconds_count{{section=\"a\"}} {writes}\nlag_seconds_sum{{section=\"a\"}} {writes}\n\
+             rest_client_requests_total{{code=\"503\",method=\"GET\",host=\"10.0.0.7:6443\"}} {requests}\n"
+        );
+        Totals::read(&text, &lags)
+    };
+    let (first, second) = (counted(3, 5), counted(7, 14));
+    let history = admin.history.as_ref().expect("there is a page");
+    history.take(&admin.sections, &clusters(), None, &first);
+    history.take(&admin.sections, &clusters(), Some(&first), &second);
+    let (status, mut body) = get_json(admin, "/history").await;
+    assert_eq!(status, StatusCode::OK);
+    assert_eq!(body["times"].as_array().map(Vec::len), Some(2));
+    body["times"] = Value::Null;
+    let section = |writes: [Value; 2], delay: [Value; 2]| {
+        json!({
+            "total": [4, 4], "in_step": [3, 3], "failing": [0, 0], "oldest_seconds": [27.5, 27.5],
+            "writes": writes, "delay_seconds": delay,
+        })
+    };
+    assert_eq!(
+        body,
+        json!({
+            "step_seconds": 15, "window_seconds": 3600, "times": null,
+            "sections": {
+                "a": section([Value::Null, json!(4)], [Value::Null, json!(1.0)]),
+                "b": section([Value::Null, json!(0)], [Value::Null, Value::Null]),
+            },
+            "clusters": { "edge": { "available": [false, false], "requests": [null, 9], "errors": [null, 9] } },
+        })
+    );
+}
+
+#[tokio::test]
+async fn without_a_page_there_is_neither_a_file_of_it_nor_a_history() {
+    for uri in ["/ui/", "/ui/page.js", "/history"] {
+        let mut admin = fixture(&[("a", Readiness::Ready)]).admin;
+        assert_ne!(get_json(fixture(&[("a", Readiness::Ready)]).admin, uri).await.0, StatusCode::NOT_FOUND, "{uri}");
+        admin.history = None;
+        assert_eq!(get_json(admin, uri).await.0, StatusCode::NOT_FOUND, "{uri}");
+    }
+}
+
+#[tokio::test]
 async fn changes_are_never_made_by_get() {
     let fixture = fixture(&[("a", Readiness::Ready)]);
     let answer = ask(fixture.admin, request(Method::GET, "/approve/a", NEAR)).await;
@@ -390,7 +468,20 @@ async fn a_page_that_lets_its_name_lead_here_reads_nothing() {
         request.headers_mut().insert(HOST, http::HeaderValue::from_static(host));
         ask(admin, request).await
     };
-    for uri in ["/metrics", "/healthz", "/readyz", "/readyz/a", "/status", "/held/a", "/explain/a?name=x", "/nowhere"] {
+    for uri in [
+        "/metrics",
+        "/healthz",
+        "/readyz",
+        "/readyz/a",
+        "/status",
+        "/held/a",
+        "/explain/a?name=x",
+        "/objects/a",
+        "/history",
+        "/ui/",
+        "/ui/daemon.js",
+        "/nowhere",
+    ] {
         let (status, body) = asks("evil.example:8384", uri, &["edge.example.com"]).await;
         assert_eq!(status, StatusCode::MISDIRECTED_REQUEST, "{uri}");
         let error = "the Host header is no name of this server: use its address, or add the name to daemon.hosts";

@@ -18,6 +18,7 @@ mod kinds;
 mod lists;
 mod mass_deletion;
 mod namespaces;
+mod page;
 mod permissions;
 mod plugins;
 mod process;

@@ -1,0 +1,122 @@
+//! The page that shows a daemon or a fleet: static files in the binary, the same for everybody.
+//!
+//! What a page shows it asks for as JSON, with the token that its reader has typed, which it keeps in memory: so it has the rights of the
+//! command line, and there are no cookies. It loads nothing from elsewhere, and its policy lets no text become code. There is no build step:
+//! the files here are what browsers get. `lit-html.js` is that of lit-html 3.3.3 without its source map; its
+//! licence (BSD-3-Clause) is beside it.
+
+use axum::Router;
+use axum::response::{IntoResponse, Redirect, Response};
+use axum::routing::get;
+use http::header::{CONTENT_SECURITY_POLICY, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
+use http::{HeaderMap, HeaderValue};
+
+use crate::http::tagged;
+
+/// What a server shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Page {
+    /// One daemon, from its admin server.
+    Daemon,
+}
+
+/// Only files of this server, and no text that becomes a script, an address of one, or markup that lit-html has not made.
+const POLICY: HeaderValue = HeaderValue::from_static(
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; base-uri 'none'; \
+     form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types lit-html",
+);
+
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+/// The files that all pages have: name, media type, content.
+const SHARED: [(&str, &str, &str); 4] = [
+    ("page.css", "text/css; charset=utf-8", include_str!("page.css")),
+    ("page.js", SCRIPT, include_str!("page.js")),
+    ("lit-html.js", SCRIPT, include_str!("lit-html.js")),
+    ("icon.svg", "image/svg+xml", include_str!("icon.svg")),
+];
+
+impl Page {
+    /// The page itself, and its script.
+    fn own(self) -> (&'static str, (&'static str, &'static str)) {
+        match self {
+            Self::Daemon => (include_str!("daemon.html"), ("daemon.js", include_str!("daemon.js"))),
+        }
+    }
+
+    /// `/ui/` and the files below it.
+    pub fn router<S: Clone + Send + Sync + 'static>(self) -> Router<S> {
+        let (page, (name, script)) = self.own();
+        let files = SHARED.into_iter().chain([("", "text/html; charset=utf-8", page), (name, SCRIPT, script)]);
+        let redirect = get(async || Redirect::permanent("ui/"));
+        files.fold(Router::new().route("/ui", redirect), |router, (name, media, content)| {
+            router.route(&format!("/ui/{name}"), get(async move |asked: HeaderMap| file(&asked, media, content)))
+        })
+    }
+}
+
+fn file(asked: &HeaderMap, media: &'static str, content: &'static str) -> Response {
+    let headers = [
+        (CONTENT_SECURITY_POLICY, POLICY),
+        (REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
+        (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+    ];
+    (headers, tagged(asked, media, content)).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::{Body, to_bytes};
+    use http::header::{CONTENT_TYPE, ETAG, IF_NONE_MATCH, LOCATION};
+    use http::{Request, StatusCode};
+    use tower::ServiceExt;
+
+    use super::*;
+
+    async fn ask(path: &str, known: Option<&HeaderValue>) -> Response {
+        let mut request = Request::get(path);
+        if let Some(known) = known {
+            request = request.header(IF_NONE_MATCH, known);
+        }
+        let request = request.body(Body::empty()).expect("a request");
+        Page::Daemon.router::<()>().oneshot(request).await.expect("routes never fail")
+    }
+
+    #[tokio::test]
+    async fn every_file_has_the_policy_and_is_sent_once() {
+        for (path, media) in [("/ui/", "text/html"), ("/ui/daemon.js", "text/javascript"), ("/ui/page.css", "text/css")]
+        {
+            let first = ask(path, None).await;
+            assert_eq!(first.status(), StatusCode::OK, "{path}");
+            let header = |name| first.headers()[name].to_str().expect("text");
+            assert!(header(CONTENT_TYPE).starts_with(media), "{path}");
+            let policy = header(CONTENT_SECURITY_POLICY);
+            for part in ["default-src 'none'", "script-src 'self'", "require-trusted-types-for 'script'"] {
+                assert!(policy.contains(part), "{path}: {policy}");
+            }
+            assert!(!policy.contains("unsafe"), "{policy}");
+            let again = ask(path, Some(&first.headers()[ETAG])).await;
+            assert_eq!(again.status(), StatusCode::NOT_MODIFIED, "{path}");
+        }
+        let redirect = ask("/ui", None).await;
+        assert_eq!(
+            (redirect.status().is_redirection(), &redirect.headers()[LOCATION]),
+            (true, &HeaderValue::from_static("ui/"))
+        );
+    }
+
+    /// The policy would refuse it anyway; this says so before a browser does.
+    #[tokio::test]
+    async fn no_file_has_a_script_a_style_or_an_address_of_elsewhere_in_its_markup() {
+        let body = to_bytes(ask("/ui/", None).await.into_body(), 1 << 20).await.expect("a body");
+        let page = String::from_utf8(body.to_vec()).expect("UTF-8");
+        for foreign in ["<style", " style=", "onclick", "http:", "https:", "src=\"/", "href=\"/"] {
+            assert!(!page.contains(foreign), "{foreign} in {page}");
+        }
+        assert_eq!(page.matches("<script").count(), page.matches("<script type=\"module\" src=\"").count());
+        for script in [include_str!("page.js"), include_str!("daemon.js")] {
+            for risky in ["innerHTML", "unsafeHTML", "eval(", "document.cookie", "localStorage", "sessionStorage"] {
+                assert!(!script.contains(risky), "{risky}");
+            }
+        }
+    }
+}
