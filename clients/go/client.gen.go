@@ -488,6 +488,45 @@ type ClusterReplace struct {
 	UpdatedAt *string `json:"updatedAt,omitempty"`
 }
 
+// ClusterState A cluster, and why it is in its state.
+type ClusterState struct {
+	// Failing How many syncsets fail on it.
+	Failing int `json:"failing"`
+
+	// ForSeconds Seconds since its newest failure; without one, since it last answered.
+	ForSeconds *int64 `json:"forSeconds,omitempty"`
+
+	// Labels The labels.
+	Labels map[string]string `json:"labels"`
+
+	// Message The same in a sentence.
+	Message *string `json:"message,omitempty"`
+
+	// Name The name.
+	Name string `json:"name"`
+
+	// Namespace The namespace.
+	Namespace string `json:"namespace"`
+
+	// Reason Why that fails, or why the cluster is not reached: a word of a closed set.
+	Reason *string `json:"reason,omitempty"`
+
+	// State `paused`, `unreachable`, `failing`, `held`, `due` or `in_step`.
+	State string `json:"state"`
+
+	// Syncset The one that failed last: `SyncSet team-a/base`.
+	Syncset *string `json:"syncset,omitempty"`
+}
+
+// ClusterStateList Clusters with their states.
+type ClusterStateList struct {
+	// Continue Where the next page begins; absent on the last one.
+	Continue *string `json:"continue,omitempty"`
+
+	// Items By namespace and name.
+	Items []ClusterState `json:"items"`
+}
+
 // ClusterSync What was applied to a cluster: its status. The hub creates and deletes it with its cluster.
 type ClusterSync struct {
 	// Annotations Annotations.
@@ -587,6 +626,51 @@ type Fault struct {
 
 	// Suggestion What was probably meant.
 	Suggestion *string `json:"suggestion,omitempty"`
+}
+
+// Fleet The clusters that the caller may read, counted.
+type Fleet struct {
+	// Clusters How many there are.
+	Clusters int `json:"clusters"`
+
+	// Groups With `groupBy`: the same for each value of the label, those with most clusters first; at most 200.
+	Groups []FleetGroup `json:"groups"`
+
+	// Held The syncsets whose deletions are held; at most 200.
+	Held []HeldSyncSet `json:"held"`
+
+	// HeldMore How many more there are.
+	HeldMore int `json:"heldMore"`
+
+	// States How many are in each state: the first of `paused`, `unreachable`, `failing`, `held`, `due` and `in_step` that holds.
+	States map[string]int `json:"states"`
+}
+
+// FleetGroup defines model for FleetGroup.
+type FleetGroup struct {
+	// Clusters How many clusters there are.
+	Clusters int `json:"clusters"`
+
+	// States How many are in each state.
+	States map[string]int `json:"states"`
+
+	// Value The value of the label; absent for clusters without it.
+	Value *string `json:"value,omitempty"`
+}
+
+// HeldSyncSet A syncset that deletes nothing until that is approved.
+type HeldSyncSet struct {
+	// Clusters On how many clusters it would delete objects.
+	Clusters int `json:"clusters"`
+
+	// NextStep What an operator can do.
+	NextStep string `json:"nextStep"`
+
+	// Reason Why that is held.
+	Reason string `json:"reason"`
+
+	// Syncset `SelectorSyncSet monitoring`.
+	Syncset string `json:"syncset"`
 }
 
 // History Who did what, the newest first.
@@ -1754,6 +1838,39 @@ type ReplaceClusterSyncStatusParams struct {
 
 	// IfMatch The document must have this ETag
 	IfMatch *string `json:"If-Match,omitempty"`
+}
+
+// CountFleetParams defines parameters for CountFleet.
+type CountFleetParams struct {
+	// Namespace Only clusters of this namespace
+	Namespace *string `form:"namespace,omitempty" json:"namespace,omitempty"`
+
+	// GroupBy A label, by whose values the clusters are counted as well
+	GroupBy *string `form:"groupBy,omitempty" json:"groupBy,omitempty"`
+}
+
+// ListClusterStatesParams defines parameters for ListClusterStates.
+type ListClusterStatesParams struct {
+	// Namespace Only clusters of this namespace
+	Namespace *string `form:"namespace,omitempty" json:"namespace,omitempty"`
+
+	// LabelSelector Only clusters whose labels match, as in Kubernetes
+	LabelSelector *string `form:"labelSelector,omitempty" json:"labelSelector,omitempty"`
+
+	// State Only clusters in this state: paused, unreachable, failing, held, due or in_step
+	State *string `form:"state,omitempty" json:"state,omitempty"`
+
+	// Text Only clusters with this in namespace/name
+	Text *string `form:"text,omitempty" json:"text,omitempty"`
+
+	// Syncset Only clusters on which this one fails: SyncSet/NAMESPACE/NAME or SelectorSyncSet/NAME
+	Syncset *string `form:"syncset,omitempty" json:"syncset,omitempty"`
+
+	// Limit Most clusters; 100 by default. A page may have fewer, and still be continued
+	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Continue The `continue` of the page before, with its other parameters
+	Continue *string `form:"continue,omitempty" json:"continue,omitempty"`
 }
 
 // ListHistoryParams defines parameters for ListHistory.
@@ -2940,6 +3057,16 @@ type ClientInterface interface {
 	// Corresponds with PUT /v1/clustersyncs/{namespace}/{name}/status (the `ReplaceClusterSyncStatus` operationId).
 	ReplaceClusterSyncStatus(ctx context.Context, namespace string, name string, params *ReplaceClusterSyncStatusParams, body ReplaceClusterSyncStatusJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// CountFleet The clusters that the caller may read by state, and the syncsets whose deletions are held
+	//
+	// Corresponds with GET /v1/fleet (the `CountFleet` operationId).
+	CountFleet(ctx context.Context, params *CountFleetParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListClusterStates The clusters that the caller may read, with their states and what fails on them
+	//
+	// Corresponds with GET /v1/fleet/clusters (the `ListClusterStates` operationId).
+	ListClusterStates(ctx context.Context, params *ListClusterStatesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListHistory Who changed which document when, and how it changed; without parameters also what concerns no document, for administrators of all namespaces
 	//
 	// Corresponds with GET /v1/history (the `ListHistory` operationId).
@@ -3768,6 +3895,36 @@ func (c *Client) ReplaceClusterSyncStatusWithBody(ctx context.Context, namespace
 // Corresponds with PUT /v1/clustersyncs/{namespace}/{name}/status (the `ReplaceClusterSyncStatus` operationId).
 func (c *Client) ReplaceClusterSyncStatus(ctx context.Context, namespace string, name string, params *ReplaceClusterSyncStatusParams, body ReplaceClusterSyncStatusJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewReplaceClusterSyncStatusRequest(c.Server, namespace, name, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// CountFleet The clusters that the caller may read by state, and the syncsets whose deletions are held
+//
+// Corresponds with GET /v1/fleet (the `CountFleet` operationId).
+func (c *Client) CountFleet(ctx context.Context, params *CountFleetParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewCountFleetRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListClusterStates The clusters that the caller may read, with their states and what fails on them
+//
+// Corresponds with GET /v1/fleet/clusters (the `ListClusterStates` operationId).
+func (c *Client) ListClusterStates(ctx context.Context, params *ListClusterStatesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListClusterStatesRequest(c.Server, params)
 	if err != nil {
 		return nil, err
 	}
@@ -6175,6 +6332,198 @@ func NewReplaceClusterSyncStatusRequestWithBody(server string, namespace string,
 			req.Header.Set("If-Match", headerParam0)
 		}
 
+	}
+
+	return req, nil
+}
+
+// NewCountFleetRequest constructs an http.Request for the CountFleet method
+func NewCountFleetRequest(server string, params *CountFleetParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/fleet")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Namespace != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "namespace", *params.Namespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.GroupBy != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "groupBy", *params.GroupBy, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewListClusterStatesRequest constructs an http.Request for the ListClusterStates method
+func NewListClusterStatesRequest(server string, params *ListClusterStatesParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/fleet/clusters")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Namespace != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "namespace", *params.Namespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.LabelSelector != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "labelSelector", *params.LabelSelector, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.State != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "state", *params.State, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Text != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "text", *params.Text, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Syncset != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "syncset", *params.Syncset, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Continue != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "continue", *params.Continue, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
 	}
 
 	return req, nil
@@ -9059,6 +9408,20 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with PUT /v1/clustersyncs/{namespace}/{name}/status (the `ReplaceClusterSyncStatus` operationId).
 	ReplaceClusterSyncStatusWithResponse(ctx context.Context, namespace string, name string, params *ReplaceClusterSyncStatusParams, body ReplaceClusterSyncStatusJSONRequestBody, reqEditors ...RequestEditorFn) (*ReplaceClusterSyncStatusResponse, error)
 
+	// CountFleetWithResponse The clusters that the caller may read by state, and the syncsets whose deletions are held
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/fleet (the `CountFleet` operationId).
+	CountFleetWithResponse(ctx context.Context, params *CountFleetParams, reqEditors ...RequestEditorFn) (*CountFleetResponse, error)
+
+	// ListClusterStatesWithResponse The clusters that the caller may read, with their states and what fails on them
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/fleet/clusters (the `ListClusterStates` operationId).
+	ListClusterStatesWithResponse(ctx context.Context, params *ListClusterStatesParams, reqEditors ...RequestEditorFn) (*ListClusterStatesResponse, error)
+
 	// ListHistoryWithResponse Who changed which document when, and how it changed; without parameters also what concerns no document, for administrators of all namespaces
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -10544,6 +10907,118 @@ func (r ReplaceClusterSyncStatusResponse) Status() string {
 
 // StatusCode returns HTTPResponse.StatusCode
 func (r ReplaceClusterSyncStatusResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// CountFleetResponse401Headers the declared response headers of an HTTP 401 response for CountFleet
+type CountFleetResponse401Headers struct {
+	WWWAuthenticate *string
+}
+
+// CountFleetResponse429Headers the declared response headers of an HTTP 429 response for CountFleet
+type CountFleetResponse429Headers struct {
+	RetryAfter *int
+}
+
+// CountFleetResponse503Headers the declared response headers of an HTTP 503 response for CountFleet
+type CountFleetResponse503Headers struct {
+	RetryAfter *int
+}
+
+type CountFleetResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Fleet
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Problem
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *Problem
+	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationProblemJSON503 *Problem
+	// Headers401 the parsed response headers for an HTTP 401 response
+	Headers401 *CountFleetResponse401Headers
+	// Headers429 the parsed response headers for an HTTP 429 response
+	Headers429 *CountFleetResponse429Headers
+	// Headers503 the parsed response headers for an HTTP 503 response
+	Headers503 *CountFleetResponse503Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r CountFleetResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r CountFleetResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ListClusterStatesResponse401Headers the declared response headers of an HTTP 401 response for ListClusterStates
+type ListClusterStatesResponse401Headers struct {
+	WWWAuthenticate *string
+}
+
+// ListClusterStatesResponse429Headers the declared response headers of an HTTP 429 response for ListClusterStates
+type ListClusterStatesResponse429Headers struct {
+	RetryAfter *int
+}
+
+// ListClusterStatesResponse503Headers the declared response headers of an HTTP 503 response for ListClusterStates
+type ListClusterStatesResponse503Headers struct {
+	RetryAfter *int
+}
+
+type ListClusterStatesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *ClusterStateList
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Problem
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *Problem
+	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationProblemJSON503 *Problem
+	// Headers401 the parsed response headers for an HTTP 401 response
+	Headers401 *ListClusterStatesResponse401Headers
+	// Headers429 the parsed response headers for an HTTP 429 response
+	Headers429 *ListClusterStatesResponse429Headers
+	// Headers503 the parsed response headers for an HTTP 503 response
+	Headers503 *ListClusterStatesResponse503Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r ListClusterStatesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListClusterStatesResponse) StatusCode() int {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.StatusCode
 	}
@@ -12855,6 +13330,32 @@ func (c *ClientWithResponses) ReplaceClusterSyncStatusWithResponse(ctx context.C
 		return nil, err
 	}
 	return ParseReplaceClusterSyncStatusResponse(rsp)
+}
+
+// CountFleetWithResponse The clusters that the caller may read by state, and the syncsets whose deletions are held
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/fleet (the `CountFleet` operationId).
+func (c *ClientWithResponses) CountFleetWithResponse(ctx context.Context, params *CountFleetParams, reqEditors ...RequestEditorFn) (*CountFleetResponse, error) {
+	rsp, err := c.CountFleet(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseCountFleetResponse(rsp)
+}
+
+// ListClusterStatesWithResponse The clusters that the caller may read, with their states and what fails on them
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/fleet/clusters (the `ListClusterStates` operationId).
+func (c *ClientWithResponses) ListClusterStatesWithResponse(ctx context.Context, params *ListClusterStatesParams, reqEditors ...RequestEditorFn) (*ListClusterStatesResponse, error) {
+	rsp, err := c.ListClusterStates(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListClusterStatesResponse(rsp)
 }
 
 // ListHistoryWithResponse Who changed which document when, and how it changed; without parameters also what concerns no document, for administrators of all namespaces
@@ -15702,6 +16203,208 @@ func ParseReplaceClusterSyncStatusResponse(rsp *http.Response) (*ReplaceClusterS
 		response.Headers429 = &headers
 	case rsp.StatusCode == 503:
 		var headers ReplaceClusterSyncStatusResponse503Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		response.Headers503 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseCountFleetResponse parses an HTTP response from a CountFleetWithResponse call
+func ParseCountFleetResponse(rsp *http.Response) (*CountFleetResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &CountFleetResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Fleet
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 401:
+		var headers CountFleetResponse401Headers
+		if values := rsp.Header.Values("WWW-Authenticate"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "WWW-Authenticate", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.WWWAuthenticate = &value
+		}
+		response.Headers401 = &headers
+	case rsp.StatusCode == 429:
+		var headers CountFleetResponse429Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		response.Headers429 = &headers
+	case rsp.StatusCode == 503:
+		var headers CountFleetResponse503Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		response.Headers503 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseListClusterStatesResponse parses an HTTP response from a ListClusterStatesWithResponse call
+func ParseListClusterStatesResponse(rsp *http.Response) (*ListClusterStatesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListClusterStatesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest ClusterStateList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 401:
+		var headers ListClusterStatesResponse401Headers
+		if values := rsp.Header.Values("WWW-Authenticate"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "WWW-Authenticate", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.WWWAuthenticate = &value
+		}
+		response.Headers401 = &headers
+	case rsp.StatusCode == 429:
+		var headers ListClusterStatesResponse429Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		response.Headers429 = &headers
+	case rsp.StatusCode == 503:
+		var headers ListClusterStatesResponse503Headers
 		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
 			var value int
 			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {

@@ -8,11 +8,12 @@ use crate::db::{Json, Param, Type};
 
 /// The parameters of a statement, collected while its text is built.
 #[derive(Debug, Default)]
-pub(super) struct Parameters(Vec<Parameter>);
+pub struct Parameters(Vec<Parameter>);
 
 #[derive(Debug)]
 enum Parameter {
     Text(String),
+    Texts(Option<Vec<String>>),
     Number(i64),
     /// Sets of labels, each with one.
     Labels(Vec<Json<BTreeMap<String, String>>>),
@@ -20,11 +21,16 @@ enum Parameter {
 
 impl Parameters {
     /// Adds a text, and returns what stands for it in the statement: `$1`.
-    pub(super) fn text(&mut self, text: impl Into<String>) -> String {
+    pub fn text(&mut self, text: impl Into<String>) -> String {
         self.add(Parameter::Text(text.into()))
     }
 
-    pub(super) fn number(&mut self, number: i64) -> String {
+    /// Adds an array of texts, or null.
+    pub fn texts(&mut self, texts: Option<Vec<String>>) -> String {
+        self.add(Parameter::Texts(texts))
+    }
+
+    pub fn number(&mut self, number: i64) -> String {
         self.add(Parameter::Number(number))
     }
 
@@ -33,10 +39,11 @@ impl Parameters {
         format!("${}", self.0.len())
     }
 
-    pub(super) fn as_params(&self) -> Vec<Param<'_>> {
+    pub fn as_params(&self) -> Vec<Param<'_>> {
         fn param(parameter: &Parameter) -> Param<'_> {
             match parameter {
                 Parameter::Text(text) => (text, Type::TEXT),
+                Parameter::Texts(texts) => (texts, Type::TEXT_ARRAY),
                 Parameter::Number(number) => (number, Type::INT8),
                 Parameter::Labels(labels) => (labels, Type::JSONB_ARRAY),
             }
@@ -54,7 +61,7 @@ pub(super) fn place_conditions(filter: &Filter, table: &str, parameters: &mut Pa
 }
 
 /// The conditions on the labels of the rows of `table`, each preceded by `and`.
-pub(super) fn label_conditions(filter: &Filter, table: &str, parameters: &mut Parameters) -> String {
+pub fn label_conditions(filter: &Filter, table: &str, parameters: &mut Parameters) -> String {
     let requirements = filter.selector().requirements().iter();
     let condition = |requirement| format!(" and {}", condition(requirement, table, parameters));
     requirements.map(condition).collect::<Vec<_>>().concat()

@@ -39,6 +39,7 @@ const MAX_WATCHERS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(999);
 
 /// The section `[hub]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a key")]
 pub struct HubConfig {
     /// Name of the section, `hub`.
     pub name: SectionName,
@@ -47,6 +48,8 @@ pub struct HubConfig {
     pub listen: Option<SocketAddr>,
     /// The database, which must be a primary: `database_url`, or the file `database_url_file`.
     pub database: DatabaseSource,
+    /// Whether the API's address has a page at `/ui/`; `true` by default.
+    pub ui: bool,
     /// Whether the schema is brought up to date at start; `true` by default. Otherwise `towline migrate` does it, and the
     /// section waits until the schema is there.
     pub migrate: bool,
@@ -86,6 +89,7 @@ impl HubConfig {
             name: SectionName::of_table(HUB),
             listen: Some(LISTEN),
             database,
+            ui: true,
             migrate: true,
             tls: None,
             plaintext: false,
@@ -112,6 +116,7 @@ impl HubConfig {
         if let Some(Listen(listen)) = fields.optional("listen") {
             section.listen = listen;
         }
+        fields.set("ui", &mut section.ui);
         fields.set("migrate", &mut section.migrate);
         section.tls = read_tls(&mut fields);
         fields.set("plaintext", &mut section.plaintext);

@@ -18,6 +18,8 @@ use crate::http::tagged;
 pub enum Page {
     /// One daemon, from its admin server.
     Daemon,
+    /// All clusters of a hub, from its API.
+    Fleet,
 }
 
 /// Only files of this server, and no text that becomes a script, an address of one, or markup that lit-html has not made.
@@ -40,6 +42,7 @@ impl Page {
     fn own(self) -> (&'static str, (&'static str, &'static str)) {
         match self {
             Self::Daemon => (include_str!("daemon.html"), ("daemon.js", include_str!("daemon.js"))),
+            Self::Fleet => (include_str!("fleet.html"), ("fleet.js", include_str!("fleet.js"))),
         }
     }
 
@@ -113,7 +116,7 @@ mod tests {
             assert!(!page.contains(foreign), "{foreign} in {page}");
         }
         assert_eq!(page.matches("<script").count(), page.matches("<script type=\"module\" src=\"").count());
-        for script in [include_str!("page.js"), include_str!("daemon.js")] {
+        for script in [include_str!("page.js"), include_str!("daemon.js"), include_str!("fleet.js")] {
             for risky in ["innerHTML", "unsafeHTML", "eval(", "document.cookie", "localStorage", "sessionStorage"] {
                 assert!(!script.contains(risky), "{risky}");
             }

@@ -294,6 +294,7 @@ async fn serve(hub: Arc<Hub>, scope: Scope) -> Result<(), BoxError> {
         outages: Arc::clone(&hub.outages),
         schema: hub.schema.subscribe(),
         mounted: hub.routes.all(),
+        ui: hub.config.ui,
         stop: stop.clone(),
     });
     let refusals = Arc::clone(&api);

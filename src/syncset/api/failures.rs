@@ -5,11 +5,12 @@ use std::sync::Arc;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{NAMESPACE, SyncsetApi, namespace};
+use super::{NAMESPACE, SyncsetApi, places};
 use crate::db::{Row, Type, column};
 use crate::documents::{IS_WHOLE, ListError, Problem};
-use crate::job::routes::{ApiRequest, QueryParameter, QueryValue, Reach, Right};
+use crate::job::routes::{ApiRequest, QueryParameter, QueryValue};
 use crate::syncset::inspect::ClusterReference;
+use crate::syncset::run::counts::fleet::Places;
 use crate::syncset::run::counts::unreachable_within;
 
 const QUERY: &str = "syncset_failures";
@@ -104,16 +105,7 @@ fn statement(is_limited: bool) -> String {
 
 /// What fails where the caller may read, or in one namespace.
 pub(super) async fn list(api: Arc<SyncsetApi>, request: ApiRequest) -> Result<SyncSetFailureList, Problem> {
-    let (names, prefixes) = match namespace(&request)? {
-        Some(namespace) => {
-            request.rights.require(Right::Read, Some(namespace))?;
-            (Some(vec![namespace.to_owned()]), Vec::new())
-        }
-        None => match request.rights.reach(Right::Read) {
-            Reach::Everywhere => (None, Vec::new()),
-            Reach::Within { names, prefixes } => (Some(names), prefixes),
-        },
-    };
+    let Places { names, prefixes } = places(&request)?;
     let limit = i64::from(request.number("limit").unwrap_or(DEFAULT_GROUPS));
     Ok(read(&api, names.as_deref(), &prefixes, limit).await?)
 }

@@ -1,11 +1,12 @@
 //! Routes of the REST API beside the hub's: what operators ask of passes.
 //!
 //! `resync` makes full passes due, `failures` shows what failed on all clusters together, and `explain` what there is to know about one
-//! object. `diff` shows what a syncset would do that is not written.
+//! object. `diff` shows what a syncset would do that is not written, and `fleet` all clusters by state.
 
 mod diff;
 mod explain;
 mod failures;
+mod fleet;
 mod resync;
 
 use std::sync::Arc;
@@ -17,9 +18,11 @@ use super::run::store::{PassStore, StoreError};
 use crate::config::names::is_label;
 use crate::db::Database;
 use crate::documents::{Problem, ProblemKind, WorkQueue};
-use crate::job::routes::{ApiDescription, ApiRequest, ApiRoute, QueryParameter, QueryValue, Right};
+use crate::job::routes::{ApiDescription, ApiRequest, ApiRoute, QueryParameter, QueryValue, Reach, Right};
+use crate::syncset::run::counts::fleet::Places;
 use diff::SyncSetToCompare;
 use failures::SyncSetFailureList;
+use fleet::{ClusterStateList, Fleet};
 use resync::ResyncRequested;
 
 /// The parameter of what concerns clusters of one namespace.
@@ -45,12 +48,14 @@ fn of_store(kind: ProblemKind, what: &str, error: StoreError) -> Problem {
     Problem::new(kind, title).caused_by(error, outage.is_some())
 }
 
-pub(super) fn routes(api: SyncsetApi) -> [ApiRoute; 5] {
+pub(super) fn routes(api: SyncsetApi) -> [ApiRoute; 7] {
     let api = Arc::new(api);
     let of_one = Arc::clone(&api);
     let of_many = Arc::clone(&api);
     let explains = Arc::clone(&api);
     let compares = Arc::clone(&api);
+    let counts = Arc::clone(&api);
+    let lists = Arc::clone(&api);
     let one = ApiRoute::new::<ResyncRequested, _>(
         (Method::POST, "/v1/clusters/{namespace}/{name}/resync"),
         Right::Write,
@@ -95,6 +100,28 @@ pub(super) fn routes(api: SyncsetApi) -> [ApiRoute; 5] {
         },
         move |request| diff::diff(Arc::clone(&compares), request),
     );
+    let fleet = ApiRoute::new::<Fleet, _>(
+        (Method::GET, "/v1/fleet"),
+        Right::Read,
+        ApiDescription {
+            id: "countFleet",
+            tag: "clusters",
+            summary: "The clusters that the caller may read by state, and the syncsets whose deletions are held",
+            answer: "The counts",
+        },
+        move |request| fleet::count(Arc::clone(&counts), request),
+    );
+    let states = ApiRoute::new::<ClusterStateList, _>(
+        (Method::GET, "/v1/fleet/clusters"),
+        Right::Read,
+        ApiDescription {
+            id: "listClusterStates",
+            tag: "clusters",
+            summary: "The clusters that the caller may read, with their states and what fails on them",
+            answer: "A page",
+        },
+        move |request| fleet::page(Arc::clone(&lists), request),
+    );
     let failing = ApiRoute::new::<SyncSetFailureList, _>(
         (Method::GET, "/v1/syncset-failures"),
         Right::Read,
@@ -112,12 +139,26 @@ pub(super) fn routes(api: SyncsetApi) -> [ApiRoute; 5] {
             .with_parameters(&[NAMESPACE, SELECTOR])
             .failing_with(&[ProblemKind::OutcomeUnknown]),
         failing.with_parameters(failures::PARAMETERS),
+        fleet.with_parameters(fleet::PARAMETERS),
+        states.with_parameters(fleet::OF_PAGE),
         explanation.with_parameters(explain::PARAMETERS).failing_with(&[ProblemKind::NotFound]),
         comparison
             .with_parameters(diff::PARAMETERS)
             .with_body::<SyncSetToCompare>()
             .failing_with(&[ProblemKind::Invalid]),
     ]
+}
+
+/// Where the caller may read, or the one namespace that the request names.
+fn places(request: &ApiRequest) -> Result<Places, Problem> {
+    if let Some(namespace) = namespace(request)? {
+        request.rights.require(Right::Read, Some(namespace))?;
+        return Ok(Places { names: Some(vec![namespace.to_owned()]), prefixes: Vec::new() });
+    }
+    Ok(match request.rights.reach(Right::Read) {
+        Reach::Everywhere => Places::default(),
+        Reach::Within { names, prefixes } => Places { names: Some(names), prefixes },
+    })
 }
 
 fn namespace(request: &ApiRequest) -> Result<Option<&str>, Problem> {

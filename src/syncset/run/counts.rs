@@ -122,20 +122,53 @@ macro_rules! marks {
     };
 }
 
+/// The clusters that fail, and those on which deletions are held.
+macro_rules! failing_and_held {
+    () => {
+        "failing as materialized (select distinct cluster from towline_result where result = 'Failure'), \
+         held as materialized ( \
+           select distinct l.cluster from towline_guard g join towline_lost l on l.syncset = g.syncset where g.held and l.objects > l.approved)"
+    };
+}
+
+/// The state of a cluster that nothing pauses, and what may pause it.
+macro_rules! state_and_marks {
+    () => {
+        concat!(
+            "case when not p.reachable and p.retry_at is null then 'refused' when not p.reachable then 'unreachable' when f.cluster is not null then 'failing' \
+               when h.cluster is not null then 'held' \
+               when p.cluster is null or p.reachable is null or p.retry_at > now() or w.ready_at <= now() or w.until >= now() then 'due' else 'in_step' end as state, ",
+            marks!()
+        )
+    };
+}
+
+/// The clusters with what their states are made of.
+macro_rules! clusters {
+    () => {
+        " from clusters c left join towline_cluster p on p.cluster = c.id left join towline_work w on w.cluster = c.id \
+           left join failing f on f.cluster = c.id left join held h on h.cluster = c.id \
+         where c.kind = 'clusters' and c.deleted_at is null"
+    };
+}
+
+/// Those in these namespaces, or in some whose names begin like this; all if $2 is null.
+macro_rules! within {
+    () => {
+        "($2::text[] is null or c.namespace = any($2) or exists (select from unnest($3::text[]) p where starts_with(c.namespace, p)))"
+    };
+}
+
+pub mod fleet;
+
 /// Clusters by state; those whose documents may pause them with what says so, of which equal ones are counted together.
 const STATES: &str = concat!(
-    "with failing as materialized (select distinct cluster from towline_result where result = 'Failure'), \
-     held as materialized ( \
-       select distinct l.cluster from towline_guard g join towline_lost l on l.syncset = g.syncset where g.held and l.objects > l.approved), \
-     state as ( \
-       select case when not p.reachable and p.retry_at is null then 'refused' when not p.reachable then 'unreachable' when f.cluster is not null then 'failing' \
-           when h.cluster is not null then 'held' \
-           when p.cluster is null or p.reachable is null or p.retry_at > now() or w.ready_at <= now() or w.until >= now() then 'due' else 'in_step' end as state, ",
-    marks!(),
-    " from clusters c left join towline_cluster p on p.cluster = c.id left join towline_work w on w.cluster = c.id \
-         left join failing f on f.cluster = c.id left join held h on h.cluster = c.id \
-       where c.kind = 'clusters' and c.deleted_at is null) \
-     select state, count(*), marks::text from state group by state, marks"
+    "with ",
+    failing_and_held!(),
+    ", state as (select ",
+    state_and_marks!(),
+    clusters!(),
+    ") select state, count(*), marks::text from state group by state, marks"
 );
 /// A failing syncset may be on thousands of clusters, of which the newest failures are shown.
 const FAILURES: &str = "select f.kind, f.namespace, f.name, coalesce(c.namespace || '/' || c.name, f.cluster::text), f.reason, f.message, \
@@ -161,9 +194,9 @@ const UNREACHABLE_WITHIN: &str = concat!(
      from (select c.namespace, c.name, ",
     marks!(),
     " from towline_cluster p join clusters c on c.kind = 'clusters' and c.id = p.cluster \
-       where p.reachable = false and c.deleted_at is null and ($2::text[] is null or c.namespace = any($2) \
-         or exists (select from unnest($3::text[]) p where starts_with(c.namespace, p)))) u \
-     group by marks"
+       where p.reachable = false and c.deleted_at is null and ",
+    within!(),
+    ") u group by marks"
 );
 /// The rest, which indexes answer.
 const REST: &str = "select case when d.until > now() then d.holder end, d.cursor, \
@@ -231,15 +264,12 @@ impl Counted {
         for row in &database.all(QUERY, STATES, &[(&keys as _, Type::TEXT_ARRAY)]).await? {
             let (name, clusters, marks): (&str, i64, Option<&str>) =
                 (column(QUERY, row, 0)?, column(QUERY, row, 1)?, column(QUERY, row, 2)?);
-            let state = if pauses(marks, now) {
-                pausing.extend(marks.filter(|_| matches!(name, "refused" | "unreachable")).map(str::to_owned));
-                SyncState::Paused
-            } else if name == "refused" {
-                self.refused += number(clusters);
-                SyncState::Unreachable
-            } else {
-                SyncState::ALL.into_iter().find(|state| state.as_str() == name).unwrap_or(SyncState::Due)
-            };
+            let state = state_of(name, marks, now);
+            match (state, name) {
+                (SyncState::Paused, "refused" | "unreachable") => pausing.extend(marks.map(str::to_owned)),
+                (SyncState::Unreachable, "refused") => self.refused += number(clusters),
+                _ => {}
+            }
             *self.states.entry(state).or_default() += number(clusters);
         }
         Ok(pausing)
@@ -248,6 +278,15 @@ impl Counted {
     pub fn of(&self, state: SyncState) -> usize {
         self.states.get(&state).copied().unwrap_or_default()
     }
+}
+
+/// The state of a cluster of which this was read.
+fn state_of(name: &str, marks: Option<&str>, now: Timestamp) -> SyncState {
+    if pauses(marks, now) {
+        return SyncState::Paused;
+    }
+    let name = if name == "refused" { "unreachable" } else { name };
+    SyncState::ALL.into_iter().find(|state| state.as_str() == name).unwrap_or(SyncState::Due)
 }
 
 /// Whether the marks of a document pause its cluster. The database prints valid JSON, and annotations are texts.

@@ -6,6 +6,7 @@
 #![expect(clippy::expect_used, reason = "the allowance for tests does not reach their helpers")]
 
 mod failures;
+mod fleet;
 mod page;
 mod pause;
 mod resync;

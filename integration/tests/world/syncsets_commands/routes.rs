@@ -9,8 +9,10 @@ use crate::syncsets_commands::rights::{guarded, token};
 use crate::syncsets_commands::world::{Stage, make, run, shown};
 
 /// Method and path, the id of the operation, and the role that it needs in the namespace that a request is about.
-const ROUTES: [(&str, &str, &str, &str); 5] = [
+const ROUTES: [(&str, &str, &str, &str); 7] = [
     ("get", "/v1/clusters/{namespace}/{name}/explanation", "explainObject", "read"),
+    ("get", "/v1/fleet", "countFleet", "read"),
+    ("get", "/v1/fleet/clusters", "listClusterStates", "read"),
     ("get", "/v1/syncset-failures", "listSyncSetFailures", "read"),
     ("post", "/v1/clusters/resync", "resyncClusters", "write"),
     ("post", "/v1/clusters/{namespace}/{name}/resync", "resyncCluster", "write"),
@@ -27,6 +29,8 @@ fn request(id: &str, namespace: &str) -> Option<Request> {
         "explainObject" => Request::get(&format!(
             "/v1/clusters/{namespace}/west/explanation?kind=ConfigMap&objectNamespace=a&objectName=b"
         )),
+        "countFleet" => Request::get(&format!("/v1/fleet?namespace={namespace}")),
+        "listClusterStates" => Request::get(&format!("/v1/fleet/clusters?namespace={namespace}")),
         "listSyncSetFailures" => Request::get(&format!("/v1/syncset-failures?namespace={namespace}")),
         "resyncClusters" => post(&format!("/v1/clusters/resync?namespace={namespace}"), &json!({})),
         "resyncCluster" => post(&format!("/v1/clusters/{namespace}/west/resync"), &json!({})),

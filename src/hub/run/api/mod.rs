@@ -47,10 +47,11 @@ use crate::documents::{
 };
 use crate::http::{Peer, Server, ServerTls};
 use crate::job::routes::{Advice, ApiRoute};
+use crate::ui::Page;
 use parameters::Parameters;
 use routes::{Action, Operation, operations};
 
-/// The label of requests for the description of the API.
+/// The label of requests for the description of the API and for files of the page, which are the same for everybody.
 const DESCRIPTION: &str = "description";
 
 /// What the handlers of requests share.
@@ -75,6 +76,8 @@ pub struct Api {
     pub mounted: Vec<Arc<ApiRoute>>,
     /// Why a kubeconfig that is applied will not be used.
     pub advice: Option<Advice>,
+    /// Whether there is a page.
+    pub ui: bool,
     /// Ends the watches.
     pub stop: CancellationToken,
 }
@@ -135,8 +138,9 @@ pub fn router(api: Arc<Api>) -> Router {
         answer
     });
     let observed = Arc::clone(&api);
+    let page = if api.ui { Page::Fleet.router() } else { Router::new() };
     router
-        .merge(openapi::router(api.access.has_tokens(), api.mounted.clone()).layer(described))
+        .merge(page.merge(openapi::router(api.access.has_tokens(), api.mounted.clone())).layer(described))
         .fallback(nowhere(Arc::clone(&api), ProblemKind::NotFound, "there is no such route"))
         .method_not_allowed_fallback(nowhere(api, ProblemKind::Method, "the route does not have this method"))
         .layer(from_fn_with_state(observed, observe))

@@ -75,8 +75,15 @@ impl Parameters {
     /// Those of a route of another job: the values that were given.
     pub(super) fn of_mounted(mut self, parameters: &[QueryParameter]) -> Result<BTreeMap<String, String>, Problem> {
         for parameter in parameters {
-            if let QueryValue::Number { least, most } = parameter.value {
-                let _ = self.number(parameter.name, u64::from(least)..=u64::from(most));
+            match parameter.value {
+                QueryValue::Number { least, most } => {
+                    let _ = self.number(parameter.name, u64::from(least)..=u64::from(most));
+                }
+                // The database has no such text.
+                QueryValue::Text if self.given.get(parameter.name).is_some_and(|text| text.contains('\0')) => {
+                    self.wrong(parameter.name, "it has a NUL character");
+                }
+                QueryValue::Text => {}
             }
         }
         let given = std::mem::take(&mut self.given);

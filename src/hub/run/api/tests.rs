@@ -70,6 +70,7 @@ fn api_of(access: Access, keyring: Keyring, stop: CancellationToken, mounted: Ve
         refusals: super::super::refusals::Refusals::default(),
         schema: latest::Sender::new(SchemaState::Current).subscribe(),
         mounted,
+        ui: true,
         stop,
     }))
 }

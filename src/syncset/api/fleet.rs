@@ -1,0 +1,246 @@
+//! The clusters of a fleet by state: the routes, for the page and for whoever counts.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::{NAMESPACE, SELECTOR, SyncsetApi, places};
+use crate::documents::{Filter, Kind, Problem, ProblemKind};
+use crate::job::routes::{ApiRequest, QueryParameter, QueryValue, Reach, Right};
+use crate::syncset::run::counts::SyncState;
+use crate::syncset::run::counts::fleet::{ListedCluster, Selection, States, SyncsetName, states_within};
+use crate::syncset::run::dispatch::{DispatchError, SuspendedSyncset, suspended};
+
+/// Most groups, held syncsets, and clusters of an answer.
+const MOST: u32 = 200;
+/// Clusters of a page unless its request says.
+const DEFAULT: u32 = 100;
+
+pub(super) const PARAMETERS: &[QueryParameter] = &[
+    NAMESPACE,
+    QueryParameter {
+        name: "groupBy",
+        about: "A label, by whose values the clusters are counted as well",
+        value: QueryValue::Text,
+    },
+];
+
+pub(super) const OF_PAGE: &[QueryParameter] = &[
+    NAMESPACE,
+    SELECTOR,
+    QueryParameter {
+        name: "state",
+        about: "Only clusters in this state: paused, unreachable, failing, held, due or in_step",
+        value: QueryValue::Text,
+    },
+    QueryParameter { name: "text", about: "Only clusters with this in namespace/name", value: QueryValue::Text },
+    QueryParameter {
+        name: "syncset",
+        about: "Only clusters on which this one fails: SyncSet/NAMESPACE/NAME or SelectorSyncSet/NAME",
+        value: QueryValue::Text,
+    },
+    QueryParameter {
+        name: "limit",
+        about: "Most clusters; 100 by default. A page may have fewer, and still be continued",
+        value: QueryValue::Number { least: 1, most: MOST },
+    },
+    QueryParameter {
+        name: "continue",
+        about: "The `continue` of the page before, with its other parameters",
+        value: QueryValue::Text,
+    },
+];
+
+/// The clusters that the caller may read, counted.
+#[derive(Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub(super) struct Fleet {
+    /// How many there are.
+    clusters: usize,
+    /// How many are in each state: the first of `paused`, `unreachable`, `failing`, `held`, `due` and `in_step` that holds.
+    states: BTreeMap<String, usize>,
+    /// With `groupBy`: the same for each value of the label, those with most clusters first; at most 200.
+    groups: Vec<FleetGroup>,
+    /// The syncsets whose deletions are held; at most 200.
+    held: Vec<HeldSyncSet>,
+    /// How many more there are.
+    #[serde(rename = "heldMore")]
+    held_more: usize,
+}
+
+#[derive(Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub(super) struct FleetGroup {
+    /// The value of the label; absent for clusters without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    value: Option<String>,
+    /// How many clusters there are.
+    clusters: usize,
+    /// How many are in each state.
+    states: BTreeMap<String, usize>,
+}
+
+/// A syncset that deletes nothing until that is approved.
+#[derive(Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub(super) struct HeldSyncSet {
+    /// `SelectorSyncSet monitoring`.
+    syncset: String,
+    /// On how many clusters it would delete objects.
+    clusters: usize,
+    /// Why that is held.
+    reason: String,
+    /// What an operator can do.
+    #[serde(rename = "nextStep")]
+    next_step: String,
+}
+
+/// Clusters with their states.
+#[derive(Debug, PartialEq, Serialize, ToSchema)]
+pub(super) struct ClusterStateList {
+    /// By namespace and name.
+    items: Vec<ClusterState>,
+    /// Where the next page begins; absent on the last one.
+    #[serde(rename = "continue", skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    next: Option<String>,
+}
+
+/// A cluster, and why it is in its state.
+#[derive(Debug, PartialEq, Serialize, ToSchema)]
+pub(super) struct ClusterState {
+    /// The namespace.
+    namespace: String,
+    /// The name.
+    name: String,
+    /// The labels.
+    labels: BTreeMap<String, String>,
+    /// `paused`, `unreachable`, `failing`, `held`, `due` or `in_step`.
+    state: String,
+    /// Seconds since its newest failure; without one, since it last answered.
+    #[serde(rename = "forSeconds", skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    for_seconds: Option<u64>,
+    /// How many syncsets fail on it.
+    failing: usize,
+    /// The one that failed last: `SyncSet team-a/base`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    syncset: Option<String>,
+    /// Why that fails, or why the cluster is not reached: a word of a closed set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    reason: Option<String>,
+    /// The same in a sentence.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    message: Option<String>,
+}
+
+pub(super) async fn count(api: Arc<SyncsetApi>, request: ApiRequest) -> Result<Fleet, Problem> {
+    let places = places(&request)?;
+    let label = request.parameter("groupBy").filter(|label| !label.is_empty());
+    let groups = states_within(&api.database, &places, label).await?;
+    let reach = request.rights.reach(Right::Read);
+    let is_within = |held: &SuspendedSyncset| match (&places.names, held.namespace.as_str(), &reach) {
+        // It concerns clusters of all namespaces.
+        (_, "", reach) => *reach == Reach::Everywhere,
+        (None, ..) => true,
+        (Some(names), namespace, _) => {
+            names.iter().any(|name| name == namespace)
+                || places.prefixes.iter().any(|begin| namespace.starts_with(begin))
+        }
+    };
+    let mut held = suspended(&api.database).await.map_err(unreadable)?;
+    held.retain(is_within);
+    let most = usize::try_from(MOST).unwrap_or_default();
+    let held_more = held.len().saturating_sub(most);
+    held.truncate(most);
+    let mut states = States::new();
+    for (state, clusters) in groups.values().flatten() {
+        *states.entry(*state).or_default() += clusters;
+    }
+    let group = |(value, states): (Option<String>, States)| FleetGroup {
+        value,
+        clusters: states.values().sum(),
+        states: by_name(&states),
+    };
+    let mut groups: Vec<FleetGroup> = groups.into_iter().filter(|_| label.is_some()).map(group).collect();
+    groups.sort_by(|one, other| other.clusters.cmp(&one.clusters).then_with(|| one.value.cmp(&other.value)));
+    groups.truncate(most);
+    Ok(Fleet {
+        clusters: states.values().sum(),
+        states: by_name(&states),
+        groups,
+        held: held.iter().map(of_held).collect(),
+        held_more,
+    })
+}
+
+/// All states, so that none disappears from the answer with its last cluster.
+fn by_name(states: &States) -> BTreeMap<String, usize> {
+    let count = |state: SyncState| states.get(&state).copied().unwrap_or_default();
+    SyncState::ALL.into_iter().map(|state| (state.as_str().to_owned(), count(state))).collect()
+}
+
+fn of_held(held: &SuspendedSyncset) -> HeldSyncSet {
+    HeldSyncSet {
+        syncset: held.label(),
+        clusters: held.clusters,
+        reason: held.cause.reason().to_owned(),
+        next_step: held.remedy(),
+    }
+}
+
+fn unreadable(error: DispatchError) -> Problem {
+    Problem::new(ProblemKind::Unavailable, "what is held could not be read").caused_by(error, true)
+}
+
+pub(super) async fn page(api: Arc<SyncsetApi>, request: ApiRequest) -> Result<ClusterStateList, Problem> {
+    let given = |name: &str| request.parameter(name).filter(|text| !text.is_empty());
+    let wrong = |name: &str, allowed: &str| {
+        Problem::new(ProblemKind::Parameter, format!("parameter {name} is not valid: {allowed}"))
+    };
+    let state = given("state").map(|name| {
+        let found = SyncState::ALL.into_iter().find(|state| state.as_str() == name);
+        found.ok_or_else(|| wrong("state", "allowed are paused, unreachable, failing, held, due and in_step"))
+    });
+    let failing = given("syncset").map(|text| {
+        syncset(text).ok_or_else(|| wrong("syncset", "it must be SyncSet/NAMESPACE/NAME or SelectorSyncSet/NAME"))
+    });
+    let after = given("continue").map(|text| {
+        let parts = text.split_once('/').map(|(namespace, name)| (namespace.to_owned(), name.to_owned()));
+        parts.ok_or_else(|| wrong("continue", "it is not of an earlier page"))
+    });
+    let mut filter = Filter::of(Kind::Cluster);
+    if let Some(selector) = given(SELECTOR.name) {
+        filter = filter.selected_by(selector)?;
+    }
+    let selection = Selection {
+        places: places(&request)?,
+        filter,
+        state: state.transpose()?,
+        text: given("text").unwrap_or_default().to_owned(),
+        failing: failing.transpose()?,
+        after: after.transpose()?,
+        limit: i64::from(request.number("limit").unwrap_or(DEFAULT)),
+    };
+    let page = selection.page(&api.database).await?;
+    let next = page.next.map(|(namespace, name)| format!("{namespace}/{name}"));
+    Ok(ClusterStateList { items: page.clusters.into_iter().map(of_cluster).collect(), next })
+}
+
+fn of_cluster(cluster: ListedCluster) -> ClusterState {
+    let ListedCluster { namespace, name, labels, state, age, failing, syncset, reason, message } = cluster;
+    let (state, for_seconds) = (state.as_str().to_owned(), age.map(|age| age.as_secs()));
+    ClusterState { namespace, name, labels, state, for_seconds, failing, syncset, reason, message }
+}
+
+fn syncset(text: &str) -> Option<SyncsetName> {
+    let mut parts = text.split('/');
+    let kind = Kind::of_name(parts.next()?).filter(|kind| matches!(kind, Kind::SyncSet | Kind::SelectorSyncSet))?;
+    let namespace = if kind == Kind::SyncSet { parts.next()? } else { "" };
+    let name = parts.next()?;
+    let found = SyncsetName { kind: kind.name().to_owned(), namespace: namespace.to_owned(), name: name.to_owned() };
+    parts.next().is_none().then_some(found)
+}
