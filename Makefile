@@ -65,6 +65,11 @@ release: setup-tools ## writes a release to dist/
 manifests: setup-tools ## renders the chart into deploy/, for those who use kustomize
 	hack/manifests.sh
 
+.PHONY: page-test
+page-test: setup-tools ## drives the pages in Chromium, and checks their accessibility (SCREENSHOTS=…: a directory for pictures)
+	cargo build --workspace --locked --bin towline
+	tests/page/run.sh $(abspath $(TARGET))/debug/towline $(SCREENSHOTS)
+
 .PHONY: lint
 lint: lint-format lint-clippy lint-bans ## checks formatting, and denies every warning of clippy
 

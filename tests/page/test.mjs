@@ -1,0 +1,341 @@
+// The pages in a browser: a daemon serves its real files with its real headers, and the JSON of most scenes is scripted.
+//
+// In every scene: no request to another host, no violation of the policy, no error in the console, no finding of axe in light and dark, and at
+// most 3,000 nodes.
+
+import assert from 'node:assert/strict';
+import {spawn} from 'node:child_process';
+import {mkdtempSync, readFileSync, writeFileSync} from 'node:fs';
+import {createServer} from 'node:net';
+import {createRequire} from 'node:module';
+import {tmpdir} from 'node:os';
+import {join} from 'node:path';
+
+const [binary, screenshots] = process.argv.slice(2);
+const require = createRequire(join(process.env.PAGE_MODULES, 'x.js'));
+const {chromium} = require('playwright-core');
+const axe = readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
+const ui = (name) => readFileSync(new URL(`../../src/ui/${name}`, import.meta.url), 'utf8');
+
+const EVIL = '<img src=x onerror="document.title=1">';
+const FEWEST = 3_000;
+
+async function freePort() {
+  const server = createServer().listen(0, '127.0.0.1');
+  await new Promise((resolve) => server.once('listening', resolve));
+  const {port} = server.address();
+  await new Promise((resolve) => server.close(resolve));
+  return port;
+}
+
+const folder = mkdtempSync(join(tmpdir(), 'towline-page-'));
+const write = (name, text) => (writeFileSync(join(folder, name), text), join(folder, name));
+const port = await freePort();
+// Nothing listens there.
+const kubeconfig = (name, server) => write(name, JSON.stringify({
+  apiVersion: 'v1', kind: 'Config', 'current-context': 'c',
+  clusters: [{name: 'c', cluster: {server}}],
+  contexts: [{name: 'c', context: {cluster: 'c', user: 'u'}}],
+  users: [{name: 'u', user: {token: 't'}}],
+}));
+const [hub, edge] = [kubeconfig('hub', `http://127.0.0.1:${await freePort()}`), kubeconfig('edge', `http://127.0.0.1:${await freePort()}`)];
+const config = write('towline.toml', `
+[daemon]
+listen = "127.0.0.1:${port}"
+admin_token_file = ${JSON.stringify(write('token', 'sesame'))}
+[clusters.hub]
+kubeconfig = ${JSON.stringify(hub)}
+[clusters.edge]
+kubeconfig = ${JSON.stringify(edge)}
+[[sync]]
+name = "databases"
+remote = "hub"
+local = "edge"
+resource = "databases.v1.demo.towline.dev"
+namespace_prefix = "west-"
+finalizer = "sync-west"
+`);
+let daemon;
+const base = `http://127.0.0.1:${port}`;
+
+async function startDaemon() {
+  daemon = spawn(binary, ['run', '--config', config], {stdio: ['ignore', 'ignore', 'inherit'], env: {...process.env, RUST_LOG: 'off'}});
+  for (let attempt = 0; ; attempt += 1) {
+    const answer = await fetch(`${base}/healthz`).catch(() => null);
+    if (answer?.ok) return;
+    assert.ok(attempt < 300, 'the daemon answers');
+    await new Promise((resolve) => setTimeout(resolve, 100));
+  }
+}
+
+async function stopDaemon() {
+  const ended = new Promise((resolve) => daemon.once('exit', resolve));
+  daemon.kill('SIGKILL');
+  await ended;
+}
+
+const STATES = ['in_step', 'pending', 'paused', 'failing', 'deleting', 'held', 'unclaimed', 'stranger', 'mapping_changed', 'circle',
+  'other_cluster', 'missing', 'unreachable'];
+const zero = Object.fromEntries(STATES.map((state) => [state, 0]));
+
+const listed = (number, more = {}) => ({
+  key: `west-shop/orders-${String(number).padStart(4, '0')}`, state: 'failing', for_seconds: 130 + number,
+  cause: 'spec.storage: must be a whole number of Gi', next_step: 'change it on the hub', retry: 'on change', retry_in_seconds: 40, ...more,
+});
+
+function section(changes = {}) {
+  return {
+    job: 'sync', state: 'ready', well: true, message: '', readiness: {state: 'ready'},
+    overview: {flow: 'hub→west', subject: 'databases', total: 40, in_step: 40, oldest_seconds: null},
+    objects: {...zero, in_step: 40}, not_in_step: [], ...changes,
+  };
+}
+
+const status = (sections, clusters = {}) => ({
+  version: '0.1.0', started_seconds_ago: 4_000, sections, tree: {name: 'towline', state: 'running', restarts: 0, children: [
+    {name: 'cluster hub', state: 'running', restarts: 1, mailbox: {depth: 2, capacity: 9}}]},
+  clusters: {hub: {state: 'available', since_seconds: 3_999, reason: null}, west: {state: 'available', since_seconds: 3_998, reason: null}, ...clusters},
+});
+
+function history() {
+  const times = Array.from({length: 240}, (_, place) => 1_800_000_000 + 15 * place).filter((_, place) => place < 90 || place > 110);
+  const wave = times.map((_, place) => 40 - (place % 7));
+  const maybe = wave.map((value, place) => (place % 50 ? value : null));
+  return {
+    step_seconds: 15, window_seconds: 3_600, times,
+    sections: {databases: {total: wave, in_step: wave, failing: wave.map((value) => 40 - value), oldest_seconds: maybe, writes: maybe,
+      delay_seconds: maybe.map((value) => value && value / 1_000)}},
+    clusters: {hub: {available: [], requests: maybe, errors: wave.map(() => 0)}, west: {available: [], requests: maybe, errors: wave}},
+  };
+}
+
+/** 5,000 objects, of which the server gives pages. */
+function objects(url) {
+  const get = (name) => url.searchParams.get(name) ?? '';
+  const [offset, limit] = [Number(get('offset')), Number(get('limit'))];
+  assert.ok(limit >= 1 && limit <= 200, `a limit of ${limit}`);
+  let all = Array.from({length: 5_000}, (_, number) => listed(number, number === 0 ? {key: `west-shop/${EVIL}`, cause: EVIL} : {}));
+  all = all.filter(({key, state}) => key.includes(get('text')) && (!get('state') || state === get('state')));
+  return {total: 5_000, listed: 5_000, matching: all.length, offset, objects: all.slice(offset, offset + limit)};
+}
+
+const fleetStates = {paused: 3, unreachable: 40, failing: 200, held: 12, due: 5, in_step: 4_740};
+function fleet(url) {
+  const by = url.searchParams.get('groupBy');
+  const groups = by ? ['prod', EVIL, undefined].map((value) => ({value, clusters: 9, states: {in_step: 9}})) : [];
+  return {clusters: 5_000, states: fleetStates, groups, heldMore: 0,
+    held: [{syncset: 'SelectorSyncSet monitoring', clusters: 12, reason: 'most of its objects there would be deleted', nextStep: 'take the change back'}]};
+}
+function fleetClusters(url) {
+  const get = (name) => url.searchParams.get(name) ?? '';
+  const from = get('continue') ? Number(get('continue').split('c')[1]) + 1 : 0;
+  const one = (number) => ({namespace: 'team-a', name: `c${number}`, labels: {env: 'prod'}, state: get('state') || 'in_step', forSeconds: 90,
+    failing: 1, syncset: 'SyncSet team-a/base', reason: 'Rejected', message: EVIL});
+  return {items: Array.from({length: Number(get('limit'))}, (_, place) => one(from + place)), continue: `team-a/c${from + Number(get('limit')) - 1}`};
+}
+const failures = {total: 2, items: [
+  {kind: 'SyncSet', namespace: 'team-a', name: 'base', reason: 'Rejected', message: EVIL, count: 200, clusters: [{namespace: 'team-a', name: 'c1'}]},
+  {kind: 'SelectorSyncSet', name: 'monitoring', reason: 'Forbidden', message: 'no', count: 3, clusters: []}]};
+const clusterSync = {kind: 'ClusterSync', status: {
+  conditions: [{type: 'Failed', status: 'True', reason: 'Failure', message: EVIL, lastTransitionTime: '2027-01-15T08:00:03Z'}],
+  syncSets: [{name: 'base', result: 'Failure', reason: 'Rejected', failureMessage: EVIL, lastTransitionTime: '2027-01-15T08:00:03Z',
+    resourcesToDelete: [{apiVersion: 'v1', kind: 'ConfigMap', namespace: 'a', name: EVIL}]}],
+  selectorSyncSets: [{name: 'monitoring', result: 'Success'}]}};
+
+// What a scene answers: a function of the URL and the request, by the beginning of a path. What it has none for the daemon answers.
+let answers = {};
+const problems = [];
+const asked = [];
+
+const browser = await chromium.launch({executablePath: process.env.CHROMIUM, args: process.getuid() === 0 ? ['--no-sandbox'] : []});
+const context = await browser.newContext({viewport: {width: 1280, height: 900}});
+const page = await context.newPage();
+const allowed = [];
+page.on('console', (message) => {
+  const text = message.text();
+  if (message.type() === 'error' && !allowed.some((part) => text.includes(part))) problems.push(`console: ${text}`);
+});
+page.on('pageerror', (error) => problems.push(`error: ${error.message}`));
+await page.addInitScript(() => document.addEventListener('securitypolicyviolation', (event) =>
+  console.error(`policy: ${event.violatedDirective} ${event.blockedURI} ${event.sample}`)));
+await startDaemon();
+const {headers: pageHeaders} = await fetch(`${base}/ui/`);
+await page.route('**/*', async (route) => {
+  const request = route.request();
+  const url = new URL(request.url());
+  if (url.origin !== base) {
+    problems.push(`a request to ${url}`);
+    return route.abort();
+  }
+  asked.push(`${request.method()} ${url.pathname}`);
+  // The fleet's page is a hub's; its files are given with the same headers.
+  if (['/fleet/ui/', '/fleet/ui/fleet.js'].includes(url.pathname)) {
+    const name = url.pathname.endsWith('.js') ? 'fleet.js' : 'fleet.html';
+    const headers = Object.fromEntries(pageHeaders);
+    headers['content-type'] = name.endsWith('.js') ? 'text/javascript' : 'text/html';
+    delete headers['content-length'];
+    return route.fulfill({body: ui(name), headers});
+  }
+  if (url.pathname.startsWith('/fleet/ui/')) return route.continue({url: `${base}${url.pathname.replace('/fleet', '')}`});
+  const key = Object.keys(answers).find((path) => url.pathname.startsWith(path));
+  if (!key) return route.continue();
+  const answer = await answers[key](url, request);
+  return route.fulfill({status: answer?.refused ?? 200, json: answer?.refused ? {error: answer.error} : answer});
+});
+
+async function look(name) {
+  for (const colorScheme of ['light', 'dark']) {
+    await page.emulateMedia({colorScheme});
+    // Through the debugger, which the page's policy does not concern.
+    const found = await page.evaluate(`(() => { ${axe}; return axe.run(document, {resultTypes: ['violations']}); })()`);
+    const told = found.violations.map(({id, help, nodes}) => `${id}: ${help}: ${nodes.slice(0, 3).map(({html}) => html).join(' ')}`);
+    assert.deepEqual(told, [], `axe, ${name}, ${colorScheme}`);
+    if (screenshots) await page.screenshot({path: join(screenshots, `${name}-${colorScheme}.png`), fullPage: false});
+  }
+  const nodes = await page.evaluate(() => document.querySelectorAll('*').length);
+  assert.ok(nodes <= FEWEST, `${name} has ${nodes} nodes`);
+  assert.equal(await page.locator('img').count(), 0, 'no text has become markup');
+  assert.deepEqual(problems, [], name);
+  console.log(`ok ${name} (${nodes} nodes)`);
+}
+
+async function open(hash, path = '/ui/') {
+  // Another document each time: nothing of the scene before is left.
+  await page.goto('about:blank');
+  await page.goto(`${base}${path}${hash}`);
+}
+const text = (what) => page.getByText(what).first().waitFor();
+
+try {
+  // The daemon's own answers, with clusters that do not answer.
+  await open('');
+  await text('clusters can\'t be used.');
+  await page.getByRole('table', {name: 'Clusters'}).getByText('unreachable').first().waitFor();
+  await look('clusters-down');
+
+  answers = {'/status': () => status({databases: section()}), '/history': history};
+  await open('');
+  await text('1 of 1 sections are well.');
+  await text('Errors of west: ');
+  await look('healthy');
+
+  // 5,000 objects that fail, one with a name that would be markup.
+  const failing = section({state: 'failing', well: false, message: EVIL, not_in_step: Array.from({length: 50}, (_, number) => listed(number)),
+    not_in_step_more: 4_950, objects: {...zero, failing: 5_000}});
+  answers = {'/status': () => status({databases: failing}), '/history': history, '/objects/': objects};
+  await open('');
+  await text('4,950 more are on the pages');
+  await look('failures');
+  // By keyboard alone: to the section, into its filter, to the next page.
+  await page.getByRole('link', {name: 'databases'}).first().focus();
+  await page.keyboard.press('Enter');
+  await text('1–100 of 5,000');
+  await text(`west-shop/${EVIL}`);
+  await look('objects');
+  await page.getByRole('button', {name: 'Next'}).focus();
+  await page.keyboard.press('Enter');
+  await text('101–200 of 5,000');
+  await page.locator('#main').focus();
+  await page.keyboard.press('/');
+  await page.keyboard.type('orders-0042');
+  await text('1–1 of 1');
+  assert.equal(await page.locator('#filter').inputValue(), 'orders-0042');
+  assert.ok(page.url().includes('text=orders-0042'), page.url());
+
+  // What is held, without the token, with a wrong one, and with the right one.
+  const held = section({state: 'held', well: false, message: '2 deletions wait for `towline approve databases`', objects: {...zero, held: 2, in_step: 38}});
+  const changes = [{key: 'west-shop/a', kind: 'delete', reason: 'gone from the hub'}, {key: EVIL, kind: 'delete', reason: EVIL}];
+  let approved = 0;
+  answers = {
+    '/status': () => status({databases: held}), '/history': history, '/objects/': objects,
+    '/held/': () => ({because: null, objects: approved ? [] : changes}),
+    '/approve/': (_, request) => {
+      assert.equal(request.method(), 'POST');
+      const given = request.headers().authorization;
+      if (!given) return {refused: 401, error: 'changes need the admin token: --token-file FILE, or TOWLINE_ADMIN_TOKEN_FILE'};
+      if (given !== 'Bearer sesame') return {refused: 401, error: 'wrong admin token'};
+      approved += 1;
+      return {approved: 2, remembered: false, reason: 'the approval covers only what is held now'};
+    },
+  };
+  allowed.push('401');
+  await open('');
+  await page.getByRole('link', {name: 'What an approval of databases would do'}).click();
+  await text('these 2 changes');
+  await look('held');
+  const approve = page.getByRole('button', {name: 'Approve these 2 changes of databases'});
+  await approve.click();
+  await text('databases is not approved: changes need the admin token');
+  await page.keyboard.type('open');
+  await page.keyboard.press('Enter');
+  await approve.click();
+  await text('databases is not approved: wrong admin token');
+  await page.keyboard.type('sesame');
+  await page.keyboard.press('Enter');
+  assert.equal(approved, 0);
+  await approve.click();
+  await text('databases: 2 changes are approved; the approval covers only what is held now.');
+  await text('Nothing is held.');
+  assert.equal(approved, 1);
+  await look('approved');
+  const kept = await page.evaluate(() => [document.cookie, localStorage.length, sessionStorage.length]);
+  assert.deepEqual(kept, ['', 0, 0]);
+
+  // The daemon is gone, and back.
+  allowed.push('ERR_CONNECTION_REFUSED');
+  answers = {};
+  await open('');
+  await text('clusters can\'t be used.');
+  await stopDaemon();
+  await text('The server does not answer. What is shown is');
+  await page.locator('main.old').waitFor();
+  await look('gone');
+  await startDaemon();
+  await page.locator('main:not(.old)').waitFor();
+  assert.equal(await page.getByRole('alert').innerText(), '');
+
+  // The fleet.
+  answers = {'/fleet/v1/fleet/clusters': fleetClusters, '/fleet/v1/fleet': fleet, '/fleet/v1/syncset-failures': () => failures,
+    '/fleet/v1/clustersyncs/': () => clusterSync};
+  await open('#/?by=env', '/fleet/ui/');
+  await text('5,000 clusters');
+  await text('SelectorSyncSet monitoring');
+  await look('fleet');
+  await page.getByRole('group', {name: 'Clusters by state'}).getByRole('button', {name: /failing/}).click();
+  await page.getByRole('button', {name: 'Next'}).click();
+  await text('team-a/c100 and 99 more');
+  await page.getByRole('button', {name: 'Previous'}).click();
+  await text('team-a/c0 and 99 more');
+  await page.getByRole('link', {name: 'team-a/c1', exact: true}).first().click();
+  await text('SyncSet base');
+  await look('cluster');
+  answers = {'/fleet/v1/': () => ({refused: 401, error: 'a token is required'})};
+  await open('', '/fleet/ui/');
+  await text('a token is required');
+  await page.locator('#token').waitFor();
+  await look('fleet-without-token');
+
+  // While nobody looks, nothing is asked. The clock is the page's own.
+  answers = {'/status': () => status({databases: section()}), '/history': history};
+  await page.clock.install();
+  await open('');
+  await text('1 of 1 sections are well.');
+  const first = asked.length;
+  await page.clock.runFor(10_000);
+  assert.ok(asked.length > first, 'a page that is seen asks again');
+  await page.evaluate(() => {
+    Object.defineProperty(document, 'hidden', {value: true, configurable: true});
+    document.dispatchEvent(new Event('visibilitychange'));
+  });
+  const before = asked.length;
+  await page.clock.runFor(600_000);
+  assert.equal(asked.length, before, 'a hidden page asks nothing');
+  assert.deepEqual(problems, []);
+} catch (error) {
+  await page.screenshot({path: join(folder, 'failed.png')}).catch(() => {});
+  console.error(`${error.stack}\nproblems: ${problems.join('\n')}\nscreenshot: ${join(folder, 'failed.png')}\n${await page.locator('body').innerText().catch(() => '')}`);
+  process.exitCode = 1;
+} finally {
+  await browser.close();
+  daemon.kill('SIGKILL');
+}
