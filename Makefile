@@ -57,6 +57,11 @@ clients: setup-test ## generates the clients of the hub's API anew, from a runni
 	cargo build --workspace --locked --bin towline
 	UPDATE_CLIENTS=1 TOWLINE_BIN=$(TARGET)/debug/towline cargo test --locked --package integration --test contract -- the_go_client_is
 
+.PHONY: docs
+docs: setup-tools ## makes the book of the documentation
+	cargo build --workspace --locked --bin towline
+	hack/docs.sh $(TARGET)/debug/towline
+
 .PHONY: release
 release: setup-tools ## writes a release to dist/
 	hack/release.sh

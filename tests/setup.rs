@@ -22,7 +22,7 @@ fn whoever_may_install_nothing_is_told_exactly_what_to_install() {
 fn make_alone_lists_what_people_type() {
     let (succeeded, told) = said("make", &["--no-print-directory"]);
     assert!(succeeded, "{told}");
-    for target in ["demo", "test", "lint", "bench", "audit", "image", "manifests", "release"] {
+    for target in ["demo", "test", "lint", "bench", "audit", "image", "manifests", "docs", "release"] {
         let line = told.lines().find(|line| line.trim_start().starts_with(&format!("make {target} ")));
         assert!(line.is_some_and(|line| line.split_whitespace().count() > 3), "{target} is not explained in:\n{told}");
     }

@@ -35,7 +35,7 @@ mod http_client;
 pub mod hub;
 pub mod leaf_hubs;
 pub mod load;
-mod port;
+pub mod port;
 pub mod postgres;
 mod process;
 pub mod programs;

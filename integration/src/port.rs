@@ -21,14 +21,14 @@ static OFFSET: AtomicU16 = AtomicU16::new(0);
 
 /// A port on 127.0.0.1 that no other fixture of this checkout takes while this value lives.
 #[derive(Debug)]
-pub(crate) struct Port {
+pub struct Port {
     number: u16,
     /// Holds the lock.
     _lock: File,
 }
 
 impl Port {
-    pub(crate) fn take() -> Result<Self, Error> {
+    pub fn take() -> Result<Self, Error> {
         let locks = fixtures_directory().join("ports");
         fs::create_dir_all(&locks).map_err(Error::file("create", &locks))?;
         // Processes start at different places, so that two checkouts hardly ever meet.
@@ -55,7 +55,7 @@ impl Port {
         self.number
     }
 
-    pub(crate) fn address(&self) -> SocketAddr {
+    pub fn address(&self) -> SocketAddr {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.number))
     }
 }

@@ -151,5 +151,6 @@ async fn every_directory_that_people_apply_is_taken_by_an_api_server() {
     }
     super::chart::is_taken(&kubeconfig, &client).await;
     super::chart::is_installed_and_upgraded(&kubeconfig, &client).await;
+    super::start::is_as_the_page_says(&plane, &client).await;
     plane.stop().await.unwrap();
 }

@@ -6,6 +6,7 @@ mod chart;
 mod deploy;
 mod fixtures;
 mod hub_contract;
+mod start;
 mod templates;
 
 use std::future::Future;

@@ -1,0 +1,106 @@
+//! The documentation: its links lead somewhere, and its book has every page.
+
+#![expect(clippy::expect_used, reason = "a test may fail anywhere; the lints' exemption knows only `#[test]`")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The pages of the book that are made of the program and of config/towline.toml.
+const MADE: [&str; 2] = ["docs/commands.md", "docs/keys.md"];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The pages that people read, by their paths in the repository. The summary is one of a book that begins at the root.
+fn pages() -> Vec<PathBuf> {
+    let mut pages = Vec::new();
+    for directory in ["", "docs", "deploy", "clients/go"] {
+        let entries = fs::read_dir(root().join(directory)).expect("a directory");
+        let files = entries.map(|entry| Path::new(directory).join(entry.expect("an entry").file_name()));
+        pages.extend(files.filter(|file| file.extension().is_some_and(|extension| extension == "md")));
+    }
+    pages
+}
+
+fn text(page: &Path) -> String {
+    fs::read_to_string(root().join(page)).expect("a page")
+}
+
+/// The text without what is code.
+fn prose(text: &str) -> String {
+    let mut is_code = false;
+    let mut prose = String::new();
+    for line in text.lines() {
+        if line.trim_start().starts_with("```") {
+            is_code = !is_code;
+        } else if !is_code {
+            prose.extend(line.split('`').step_by(2).chain(["\n"]));
+        }
+    }
+    prose
+}
+
+/// The targets of the links in a text: `[…](target)`.
+fn links(text: &str) -> Vec<String> {
+    let prose = prose(text);
+    prose.split("](").skip(1).map(|rest| rest.split(')').next().unwrap_or_default().to_owned()).collect()
+}
+
+/// The names by which links reach the headings of a text, as GitHub and mdBook make them.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let mut is_code = false;
+    let mut anchors = BTreeSet::new();
+    for line in text.lines() {
+        if line.trim_start().starts_with("```") {
+            is_code = !is_code;
+        }
+        if let Some(heading) = line.strip_prefix('#').filter(|_| !is_code) {
+            let heading = heading.trim_start_matches('#').trim().to_lowercase();
+            let kept = heading.chars().filter(|letter| letter.is_alphanumeric() || " -_".contains(*letter));
+            anchors.insert(kept.map(|letter| if letter == ' ' { '-' } else { letter }).collect());
+        }
+    }
+    anchors
+}
+
+#[test]
+fn every_link_leads_to_a_file_and_a_heading_of_it() {
+    // `make docs` makes them.
+    let is_made = |page: &Path| MADE.map(Path::new).contains(&page);
+    let mut broken = Vec::new();
+    let mut count = 0;
+    for page in pages() {
+        let begins =
+            if page == Path::new("docs/SUMMARY.md") { Path::new("") } else { page.parent().unwrap_or(Path::new("")) };
+        for link in links(&text(&page)).into_iter().filter(|link| !link.contains("://") && !link.starts_with("mailto:"))
+        {
+            count += 1;
+            let (path, anchor) = link.split_once('#').unwrap_or((&link, ""));
+            let target = if path.is_empty() { page.clone() } else { begins.join(path) };
+            let is_there = is_made(&target) || root().join(&target).exists();
+            if !is_there || (!anchor.is_empty() && !anchors(&text(&target)).contains(anchor)) {
+                broken.push(format!("{}: {link}", page.display()));
+            }
+        }
+    }
+    assert!(count > 100, "{count}");
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
+#[test]
+fn the_book_has_every_page() {
+    let listed: BTreeSet<PathBuf> = links(&text(Path::new("docs/SUMMARY.md"))).into_iter().map(PathBuf::from).collect();
+    let not_listed = ["CONTRIBUTING.md", "docs/SUMMARY.md", "clients/go/README.md"].map(PathBuf::from);
+    let expected: BTreeSet<PathBuf> =
+        pages().into_iter().filter(|page| !not_listed.contains(page)).chain(MADE.map(PathBuf::from)).collect();
+    assert_eq!(listed, expected);
+}
+
+#[test]
+fn links_and_headings_are_read_as_they_are_written() {
+    let page = "# A `b` c, d\n[x](a.md#b) `[no](no.md)` [y](#z)\n```sh\n# no heading\n[no](no.md)\n```\n";
+    assert_eq!(links(page), ["a.md#b", "#z"]);
+    assert_eq!(anchors(page), BTreeSet::from(["a-b-c-d".to_owned()]));
+}
