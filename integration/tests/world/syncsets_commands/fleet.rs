@@ -23,6 +23,10 @@ fn the_clusters_that_a_token_may_read_are_counted_by_state_and_listed_in_pages_o
         let grants = [("admin", "*"), ("read", "foo"), ("read", "ba*")];
         let stage = guarded("fleet", &grants).await;
         let mut admin = stage.replica.client().with_token(&token("admin", "*"));
+        // Another process is the dispatcher, and makes nothing due.
+        let elsewhere = "update towline_claim set holder = 'elsewhere', token = token + 1, until = now() + interval '1 day' \
+                         where name = 'dispatcher'";
+        assert_eq!(stage.sql.execute(elsewhere, &[]).await.expect("the claim"), 1);
         make(&mut admin, "foo", "west", "prod", true).await;
         make(&mut admin, "bar", "east", "dev", true).await;
         // No worker takes them before tomorrow, so nothing of them changes.
