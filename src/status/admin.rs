@@ -32,9 +32,9 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use futures::future::join_all;
-use http::header::CONTENT_TYPE;
+use http::StatusCode;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::request::Parts;
-use http::{HeaderMap, StatusCode};
 use metrics_exporter_prometheus::PrometheusHandle;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -44,7 +44,7 @@ use super::access::{Denied, authorize};
 use super::condition::Readiness;
 use super::{History, Refused, Section, Selection, Tree};
 use crate::cluster::ClusterStatus;
-use crate::http::{Peer, has_own_host, tagged};
+use crate::http::{Peer, has_own_host};
 use crate::telemetry::{Family, VERSION, render_families, render_process};
 use crate::ui::Page;
 
@@ -207,7 +207,6 @@ struct Asked {
 async fn status(
     State(admin): State<Arc<Admin>>,
     query: Result<Query<Asked>, QueryRejection>,
-    headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let Query(Asked { latest }) = query.map_err(bad_query)?;
     let counting = join_all(admin.sections.iter().filter(|_| !latest).map(|section| section.count()));
@@ -225,35 +224,33 @@ async fn status(
         "tree": tree,
         "sections": sections,
     });
-    Ok(answer(&headers, &status))
+    Ok(answer(status))
 }
 
-/// An answer to who may ask often.
-fn answer(asked: &HeaderMap, json: &impl Serialize) -> Response {
-    // Structs of plain values always serialize.
-    tagged(asked, "application/json", serde_json::to_vec(json).unwrap_or_default())
+/// An answer that no browser keeps: it has names of objects, and ages, by which it differs each time.
+fn answer(json: impl Serialize) -> Response {
+    ([(CACHE_CONTROL, "no-store")], Json(json)).into_response()
 }
 
 async fn objects(
     State(admin): State<Arc<Admin>>,
     Path(section): Path<String>,
     query: Result<Query<Selection>, QueryRejection>,
-    headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let Query(selection) = query.map_err(bad_query)?;
     if !selection.is_allowed() {
         let error = format!("a page has at most {} objects", Selection::MOST);
         return Err(Problem::new(StatusCode::BAD_REQUEST, error));
     }
-    Ok(answer(&headers, &admin.section(&section)?.objects(&selection)))
+    Ok(answer(admin.section(&section)?.objects(&selection)))
 }
 
-async fn history(State(admin): State<Arc<Admin>>, headers: HeaderMap) -> Result<Response, Problem> {
+async fn history(State(admin): State<Arc<Admin>>) -> Result<Response, Problem> {
     let history = admin.history.as_ref().ok_or_else(|| Problem::new(StatusCode::NOT_FOUND, "daemon.ui is false"))?;
     let clusters = (admin.clusters)();
     let sections = admin.sections.iter().map(|section| section.name().as_str());
     let columns = history.columns(sections, clusters.iter().map(|cluster| cluster.name.as_str()));
-    Ok(answer(&headers, &columns))
+    Ok(answer(columns))
 }
 
 fn cluster_status(cluster: &ClusterStatus) -> (String, Value) {

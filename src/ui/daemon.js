@@ -75,7 +75,7 @@ function overview(status, history) {
     <details><summary>The tree of actors</summary>${actors(status.tree)}</details>`;
 }
 
-const approveLink = (name, section) => (section.state === 'held' || section.objects.held
+const approveLink = (name, section) => (section.state === 'held' || section.objects.held || section.objects.other_cluster
   ? html`<a href=${hashOf({parts: ['approve', name]})}>What an approval of ${name} would do</a>` : nothing);
 
 function objectTable(caption, rows, {withSection, empty, sorted, sort}) {
@@ -110,9 +110,10 @@ function requests(history) {
 }
 
 function sectionView(route, name, section, data, page) {
-  const {state: only, text, sort, offset} = route.parameters;
+  const {state: only, text, sort} = route.parameters;
   const found = data.objects?.value;
-  const first = Number(offset) || 0;
+  // Of the answer, not of the address: until the next one comes, the rows are those of the last one.
+  const first = found?.offset ?? 0;
   const last = first + (found?.objects.length ?? 0);
   const select = (parameters) => page.change({offset: '', ...parameters});
   const counted = found && found.total > found.listed
@@ -166,27 +167,40 @@ function approval(name, section, held, page) {
   ];
   if (single) {
     const syncset = (object) => object.key.split(' ').at(-1);
-    columns.push({head: 'Approve', cell: (object) => html`<button type="button" class="danger"
+    columns.push({head: 'Approve', cell: (object) => html`<button type="button" class="danger" ?disabled=${isApproving}
       @click=${() => approve(name, syncset(object), page)}>Approve ${object.key}</button>`});
   }
   return html`${link}
     <h2>Approve ${name}</h2>
-    ${held.because ? html`<p>The whole section is held: ${held.because}.</p>` : nothing}
-    <p>An approval lets Towline do the following. It can't be taken back. What comes to be held later is not approved by it.</p>
-    ${all ? table({caption: 'What would be done', rows: held.objects, columns, most: 200}) : nothing}
-    ${held.more ? html`<p>${number(held.more)} more are not shown.</p>` : nothing}
-    <p><button type="button" class="danger" @click=${() => approve(name, '', page)}>Approve ${what} of ${name}</button></p>`;
+    ${held.because
+      ? html`<p>The whole section is held: ${held.because}. An approval accepts the clusters as they are now; deletions that are held are
+          approved by themselves. It can't be taken back.</p>`
+      : html`<p>An approval lets Towline do what is held when it arrives, which is the following as far as this page knows. It can't be taken
+          back, and does not cover what comes to be held later.</p>`}
+    ${all && !held.because ? table({caption: 'What would be done', rows: held.objects, columns, most: 200}) : nothing}
+    ${held.more && !held.because ? html`<p>${number(held.more)} more are not shown.</p>` : nothing}
+    <p><button type="button" class="danger" ?disabled=${isApproving} @click=${() => approve(name, '', page)}>Approve ${what} of ${name}</button></p>`;
 }
 
+// One at a time: a second click would approve what has come to be held meanwhile.
+let isApproving = false;
+
 async function approve(section, name, page) {
+  if (isApproving) return;
+  isApproving = true;
   page.say(`Approving ${name || section} …`);
   try {
     const done = await ask(`../approve/${encodeURIComponent(section)}${queryOf({name})}`, {method: 'POST'});
     page.say(`${section}: ${approved(done)}.`);
     page.again();
   } catch (error) {
-    page.say(`${section} is not approved: ${error.status ? error.message : 'the daemon does not answer'}.`);
+    page.say(error.status
+      ? `${section} is not approved: ${error.message}.`
+      : `It is not known whether ${section} is approved: the daemon does not answer. What is held is read again.`);
     if (error.status === 401) page.askToken();
+    else page.again();
+  } finally {
+    isApproving = false;
   }
 }
 
@@ -219,4 +233,4 @@ function actors(tree) {
   return html`<ul class="tree">${one(tree)}</ul>`;
 }
 
-start({title: ({status}) => (status ? `Towline ${status.value.version}` : 'Towline'), every: 5_000, paths, view});
+start({title: ({status}) => (status ? `Towline ${status.value.version}` : 'Towline'), every: 5_000, paths, view, footer: ', except for approvals'});

@@ -10,8 +10,6 @@ export const ROWS = 100;
 // The token is only in memory: a page that is loaded again has none.
 let token = '';
 
-export const hasToken = () => token !== '';
-
 /** An answer that is an error. */
 class Refusal extends Error {
   constructor(status, message) {
@@ -20,7 +18,7 @@ class Refusal extends Error {
   }
 }
 
-/** Asks the server that this page is from, and returns the JSON. The browser keeps answers by their ETag and asks whether they changed. */
+/** Asks the server that this page is from, and returns the JSON. */
 export async function ask(path, {method = 'GET', signal} = {}) {
   const limit = AbortSignal.timeout(method === 'GET' ? 20_000 : 600_000);
   const answer = await fetch(path, {
@@ -43,7 +41,7 @@ export async function ask(path, {method = 'GET', signal} = {}) {
  * `paths(route)` names what is needed for a view, `view(route, data, page)` makes it. While the page is hidden nothing is asked; after
  * failures the next attempt comes later and later.
  */
-export function start({title, every, paths, view}) {
+export function start({title, every, paths, view, footer = ''}) {
   const root = document.querySelector('#page');
   let route = routeOf(location.hash);
   const data = {};
@@ -79,7 +77,6 @@ export function start({title, every, paths, view}) {
 
   const page = {
     again: round,
-    draw: () => draw(),
     /** Tells the reader, also one who does not see, what has happened. */
     say(text) {
       said = text;
@@ -111,7 +108,8 @@ export function start({title, every, paths, view}) {
     }
     const ages = Object.values(shown).map((one) => Date.now() - one.at);
     const age = ages.length ? Math.max(...ages) / 1000 : null;
-    const old = error !== null && age !== null;
+    // An answer that is late is as old as one that has failed.
+    const old = age !== null && (error !== null || age * 1000 > 3 * every);
     document.title = title(shown);
     render(html`
       <a class="skip" href="#main" @click=${toMain}>To the content</a>
@@ -125,7 +123,7 @@ export function start({title, every, paths, view}) {
       <p role="alert" class=${error ? 'banner' : 'none'}>${error ? wrong(old ? age : null) : nothing}</p>
       <p role="status" class=${said ? 'banner said' : 'none'}>${said || nothing}</p>
       <main id="main" tabindex="-1" class=${old ? 'old' : ''}>${view(route, shown, page)}</main>
-      <footer><p>Read only, except for <em>approve</em>. <kbd>/</kbd> goes to the filter.</p></footer>`, root);
+      <footer><p>Read only${footer}. <kbd>/</kbd> goes to the filter.</p></footer>`, root);
   }
 
   function wrong(age) {
@@ -179,7 +177,7 @@ export function start({title, every, paths, view}) {
     filter.select();
   });
   // What is old says how old it is.
-  setInterval(() => error && !document.hidden && draw(), 1000);
+  setInterval(() => !document.hidden && draw(), 1000);
   draw();
   round();
 }

@@ -8,7 +8,7 @@ cd -- "$(dirname -- "${BASH_SOURCE[0]}")"
 readonly playwright=1.65.1 axe=4.14.1
 readonly cache=${XDG_CACHE_HOME:-$HOME/.cache}/towline/page
 
-if ! command -v chromium node npm >/dev/null; then
+if ! { command -v chromium && command -v node && command -v npm; } >/dev/null; then
     as_root=()
     ((EUID == 0)) || as_root=(sudo -n)
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends chromium nodejs npm >&2 || {
