@@ -43,7 +43,11 @@ pub fn print(config: &Config, cluster: Option<&ClusterName>) -> Exit {
     if wanted.is_empty() {
         complain("no role is needed");
     } else {
-        say(wanted.join("---\n").trim_end());
+        say(&format!(
+            "# All roles are named {NAME}. Where another daemon has roles in the same cluster or namespace, rename them: `kubectl apply`\n\
+             # would replace the other one's.\n{}",
+            wanted.join("---\n").trim_end()
+        ));
     }
     Exit::Done
 }

@@ -9,7 +9,6 @@
 mod alive;
 mod client;
 mod connector;
-mod etag;
 mod files;
 mod foreign;
 mod networks;
@@ -25,7 +24,6 @@ mod trust;
 pub use alive::{Alive, Answers};
 pub use client::{Ask, Client, ClientSettings, Error, Post, Retry};
 pub use connector::direct;
-pub use etag::tagged;
 pub use files::{FileWatch, Files};
 pub use foreign::{foreign, has_own_host};
 #[cfg(test)]

@@ -8,10 +8,11 @@
 use axum::Router;
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
-use http::header::{CONTENT_SECURITY_POLICY, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
-use http::{HeaderMap, HeaderValue};
-
-use crate::http::tagged;
+use http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+};
+use http::{HeaderMap, HeaderValue, StatusCode};
+use sha2::{Digest, Sha256};
 
 /// What a server shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,38 +58,55 @@ impl Page {
     }
 }
 
+/// A file with its digest as `ETag`; 304 without it if the browser says that it has it.
 fn file(asked: &HeaderMap, media: &'static str, content: &'static str) -> Response {
+    let tag = format!("\"{:x}\"", Sha256::digest(content));
+    let known = asked.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
+    let is_known = known.flat_map(|tags| tags.split(',')).any(|known| known.trim().trim_start_matches("W/") == tag);
+    let kept = [(ETAG, tag), (CACHE_CONTROL, "no-cache".to_owned())];
+    if is_known {
+        return (StatusCode::NOT_MODIFIED, kept).into_response();
+    }
     let headers = [
+        (CONTENT_TYPE, HeaderValue::from_static(media)),
         (CONTENT_SECURITY_POLICY, POLICY),
         (REFERRER_POLICY, HeaderValue::from_static("no-referrer")),
         (X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
     ];
-    (headers, tagged(asked, media, content)).into_response()
+    (kept, headers, content).into_response()
 }
 
 #[cfg(test)]
 mod tests {
     use axum::body::{Body, to_bytes};
-    use http::header::{CONTENT_TYPE, ETAG, IF_NONE_MATCH, LOCATION};
-    use http::{Request, StatusCode};
+    use http::Request;
+    use http::header::LOCATION;
     use tower::ServiceExt;
 
     use super::*;
 
-    async fn ask(path: &str, known: Option<&HeaderValue>) -> Response {
+    async fn ask(page: Page, path: &str, known: Option<&HeaderValue>) -> Response {
         let mut request = Request::get(path);
         if let Some(known) = known {
             request = request.header(IF_NONE_MATCH, known);
         }
         let request = request.body(Body::empty()).expect("a request");
-        Page::Daemon.router::<()>().oneshot(request).await.expect("routes never fail")
+        page.router::<()>().oneshot(request).await.expect("routes never fail")
     }
 
     #[tokio::test]
     async fn every_file_has_the_policy_and_is_sent_once() {
-        for (path, media) in [("/ui/", "text/html"), ("/ui/daemon.js", "text/javascript"), ("/ui/page.css", "text/css")]
-        {
-            let first = ask(path, None).await;
+        for (page, path, media) in [
+            (Page::Daemon, "/ui/", "text/html"),
+            (Page::Daemon, "/ui/daemon.js", "text/javascript"),
+            (Page::Fleet, "/ui/", "text/html"),
+            (Page::Fleet, "/ui/fleet.js", "text/javascript"),
+            (Page::Fleet, "/ui/page.js", "text/javascript"),
+            (Page::Fleet, "/ui/lit-html.js", "text/javascript"),
+            (Page::Fleet, "/ui/page.css", "text/css"),
+            (Page::Fleet, "/ui/icon.svg", "image/svg+xml"),
+        ] {
+            let first = ask(page, path, None).await;
             assert_eq!(first.status(), StatusCode::OK, "{path}");
             let header = |name| first.headers()[name].to_str().expect("text");
             assert!(header(CONTENT_TYPE).starts_with(media), "{path}");
@@ -97,10 +115,17 @@ mod tests {
                 assert!(policy.contains(part), "{path}: {policy}");
             }
             assert!(!policy.contains("unsafe"), "{policy}");
-            let again = ask(path, Some(&first.headers()[ETAG])).await;
-            assert_eq!(again.status(), StatusCode::NOT_MODIFIED, "{path}");
+            let tag = first.headers()[ETAG].to_str().expect("text");
+            for (known, expected) in [
+                (tag.to_owned(), StatusCode::NOT_MODIFIED),
+                (format!("\"other\", W/{tag}"), StatusCode::NOT_MODIFIED),
+                ("\"other\"".to_owned(), StatusCode::OK),
+            ] {
+                let known = HeaderValue::from_str(&known).expect("a header");
+                assert_eq!(ask(page, path, Some(&known)).await.status(), expected, "{path}");
+            }
         }
-        let redirect = ask("/ui", None).await;
+        let redirect = ask(Page::Daemon, "/ui", None).await;
         assert_eq!(
             (redirect.status().is_redirection(), &redirect.headers()[LOCATION]),
             (true, &HeaderValue::from_static("ui/"))
@@ -110,12 +135,14 @@ mod tests {
     /// The policy would refuse it anyway; this says so before a browser does.
     #[tokio::test]
     async fn no_file_has_a_script_a_style_or_an_address_of_elsewhere_in_its_markup() {
-        let body = to_bytes(ask("/ui/", None).await.into_body(), 1 << 20).await.expect("a body");
-        let page = String::from_utf8(body.to_vec()).expect("UTF-8");
-        for foreign in ["<style", " style=", "onclick", "http:", "https:", "src=\"/", "href=\"/"] {
-            assert!(!page.contains(foreign), "{foreign} in {page}");
+        for page in [Page::Daemon, Page::Fleet] {
+            let body = to_bytes(ask(page, "/ui/", None).await.into_body(), 1 << 20).await.expect("a body");
+            let page = String::from_utf8(body.to_vec()).expect("UTF-8");
+            for foreign in ["<style", " style=", "onclick", "http:", "https:", "src=\"/", "href=\"/"] {
+                assert!(!page.contains(foreign), "{foreign} in {page}");
+            }
+            assert_eq!(page.matches("<script").count(), page.matches("<script type=\"module\" src=\"").count());
         }
-        assert_eq!(page.matches("<script").count(), page.matches("<script type=\"module\" src=\"").count());
         for script in [include_str!("page.js"), include_str!("daemon.js"), include_str!("fleet.js")] {
             for risky in ["innerHTML", "unsafeHTML", "eval(", "document.cookie", "localStorage", "sessionStorage"] {
                 assert!(!script.contains(risky), "{risky}");

@@ -1,5 +1,5 @@
-//! docs/start.md, block by block on a real API server. What a node would do is played: the daemon runs here with the configuration of its
-//! pod, on another database, and `kubectl exec` runs the program.
+//! Runs the blocks of docs/start.md, one after the other, against a real API server. The test does what a node would do: it runs the daemon
+//! with the configuration of its pod, on another database, and `kubectl exec` runs the program.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

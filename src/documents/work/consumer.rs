@@ -182,7 +182,7 @@ impl WorkConsumer {
             () = sleep_until(look_at) => Wake::Look,
             // After a failure, neither means that the next attempt succeeds.
             () = std::future::ready(()), if self.is_turn && !has_failed => Wake::Turn,
-            // A hint of a cluster that may not be claimed here is for another replica.
+            // A hint does not say whose cluster it is. Those of clusters that may not be claimed here are left for other replicas.
             Some(cluster) = hints.recv(), if !has_failed && may_claim_all => Wake::Hint(cluster),
             () = woken, if !has_failed => Wake::Look,
         };

@@ -218,8 +218,8 @@ impl Appointments {
 }
 
 impl ProbeSlot {
-    /// The cluster has answered or not: so long such a slot is needed, whatever it is held for now.
-    pub fn is_answered(&self) {
+    /// The probe has come to its end: so long such a slot is needed, whatever it is held for from now on.
+    pub fn note_probed(&self) {
         self.probing.appointments.lock().was_held(self.held_since.elapsed());
     }
 }
@@ -501,7 +501,7 @@ mod tests {
         for _ in 0..100 {
             let Ok(slot) = slots.probe("a", false) else { panic!("a slot that was given back is not free") };
             tokio::time::advance(Duration::from_secs(16)).await;
-            slot.is_answered();
+            slot.note_probed();
         }
         let _slots: Vec<_> = (0..8).map(|_| slots.probe("a", false)).collect();
         let Err(wait) = slots.probe("a", false) else { panic!("there are eight slots") };

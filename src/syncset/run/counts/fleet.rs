@@ -108,12 +108,12 @@ pub struct ListedCluster {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClusterPage {
     pub clusters: Vec<ListedCluster>,
-    /// What the next page comes after.
+    /// The last cluster of the page, after which the next page begins.
     pub next: Option<(String, String)>,
 }
 
 impl Selection {
-    /// One statement, which always returns a row. What is shown beside the state is only looked up for the clusters of the page.
+    /// One statement, which always returns a row. The failure that is shown is looked up for the clusters of the page alone.
     fn statement(&self, parameters: &mut Parameters) -> String {
         // The first three are those of the macros.
         parameters.texts(Some(PAUSES.map(str::to_owned).to_vec()));

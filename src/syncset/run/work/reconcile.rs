@@ -372,7 +372,7 @@ impl Worker {
         let mut executor = Executor::new(&mut kept.client, work.fence(), CONNECT_WITHIN);
         if asks == Asks::First {
             let probed = executor.probe().await;
-            own_slot.is_answered();
+            own_slot.note_probed();
             if let Err(stop) = probed {
                 // Others need not wait for the database.
                 *own_slot = ReconcileSlot::Nothing;

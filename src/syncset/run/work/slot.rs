@@ -39,10 +39,10 @@ impl ReconcileSlot {
         matches!(self, Self::Probing(_))
     }
 
-    /// The cluster has answered the probe or not.
-    pub(super) fn is_answered(&self) {
+    /// The probe has come to its end.
+    pub(super) fn note_probed(&self) {
         if let Self::Probing(slot) = self {
-            slot.is_answered();
+            slot.note_probed();
         }
     }
 }
