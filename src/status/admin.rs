@@ -10,8 +10,8 @@
 //! | `GET /objects/{section}?state=…&text=…&sort=…&offset=…&limit=…` | a page of a section's objects |
 //! | `GET /history` | the last hour, for the plots of the page |
 //! | `GET /ui/` | the page, which asks for the rest |
-//! | `GET /held/{section}?limit=…` | the changes that an approval would release, by object |
-//! | `POST /approve/{section}?name=…` | the section's answer; without a name all that it holds is approved |
+//! | `GET /held/{section}?limit=…` | the changes that an approval would release, by object, and a digest of them |
+//! | `POST /approve/{section}?name=…&digest=…` | the section's answer; without a name all that it holds is approved. 409 if what it holds has another digest than this |
 //! | `POST /detach/{section}?local_gone=true` | the section's answer |
 //! | `POST /attach/{section}` | the section's answer |
 //! | `POST /resync/{section}?name=…` | the section's answer; without a name all is done again |
@@ -53,6 +53,8 @@ use crate::ui::Page;
 const LONGEST_SILENCE: Duration = Duration::from_secs(5);
 /// How long `/status` waits for the tree and for the sections' counts: longer than a busy tree needs, and shorter than clients wait.
 const LONGEST_REPORT: Duration = Duration::from_secs(5);
+/// Why an approval is refused whose sender has seen something else.
+const CHANGED: &str = "what is held has changed since it was listed: list it again";
 
 /// What the admin server shows.
 pub struct Admin {
@@ -284,27 +286,45 @@ async fn held(
 ) -> Result<Json<Value>, Problem> {
     let Query(Most { limit }) = query.map_err(bad_query)?;
     let mut held = admin.section(&section)?.held().await?;
+    let digest = held.digest();
     let more = limit.map_or(0, |limit| held.objects.len().saturating_sub(limit));
     held.objects.truncate(limit.unwrap_or(usize::MAX));
     let mut shown = json!(held);
-    if let Some(fields) = shown.as_object_mut().filter(|_| more > 0) {
-        fields.insert("more".to_owned(), json!(more));
+    if let Some(fields) = shown.as_object_mut() {
+        fields.insert("digest".to_owned(), json!(digest));
+        if more > 0 {
+            fields.insert("more".to_owned(), json!(more));
+        }
     }
     Ok(Json(shown))
+}
+
+/// The query of an approval.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Approval {
+    name: Option<String>,
+    /// Of what its sender has seen.
+    digest: Option<String>,
 }
 
 async fn approve(
     State(admin): State<Arc<Admin>>,
     Extension(Peer(peer)): Extension<Peer>,
     Path(section): Path<String>,
-    query: Result<Query<Named>, QueryRejection>,
+    query: Result<Query<Approval>, QueryRejection>,
     request: Parts,
 ) -> Result<Json<Value>, Problem> {
     authorize(peer, &request, admin.token_file.as_deref()).await?;
-    let Query(Named { name }) = query.map_err(bad_query)?;
+    let Query(Approval { name, digest }) = query.map_err(bad_query)?;
     let section = admin.section(&section)?;
     tracing::info!(section = %section.name(), %peer, name, "approval requested");
     to_the_end(async move {
+        if let Some(seen) = digest
+            && section.held().await?.digest() != seen
+        {
+            return Err(Refused::Conflict { reason: CHANGED.to_owned() });
+        }
         match name {
             None => section.approve(peer.ip()).await,
             Some(name) => section.approve_one(&name, peer.ip()).await,

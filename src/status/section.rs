@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 
 use super::condition::Facts;
 use super::objects::{ObjectPage, Selection};
@@ -104,6 +105,21 @@ pub struct HeldObject {
     pub kind: &'static str,
     /// Why it is held, in words.
     pub reason: String,
+    /// Of a syncset: the generation that was checked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub generation: Option<i64>,
+}
+
+impl Held {
+    /// Tells what an approval would release from everything else that it might release later. While the section as a whole is held, that
+    /// is not the objects.
+    pub(super) fn digest(&self) -> String {
+        let released = match &self.because {
+            Some(because) => json!(because),
+            None => json!(self.objects),
+        };
+        format!("{:x}", Sha256::digest(released.to_string()))
+    }
 }
 
 /// Why a section refuses a request.

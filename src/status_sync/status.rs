@@ -169,6 +169,7 @@ impl status::Section for StatusSyncReport {
                 key: key.to_string(),
                 kind: change.as_str(),
                 reason: clearing_is_held(family),
+                generation: None,
             }));
         }
         let held = Held { because: self.objection(), objects };

@@ -289,6 +289,7 @@ mod tests {
             namespace: String::new(),
             name: "monitoring".to_owned(),
             cause: Cause::Many,
+            generation: 4,
             clusters: 12,
             tracks: 20,
             since: None,

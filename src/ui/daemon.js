@@ -168,7 +168,7 @@ function approval(name, section, held, page) {
   if (single) {
     const syncset = (object) => object.key.split(' ').at(-1);
     columns.push({head: 'Approve', cell: (object) => html`<button type="button" class="danger" ?disabled=${isApproving}
-      @click=${() => approve(name, syncset(object), page)}>Approve ${object.key}</button>`});
+      @click=${() => approve(name, syncset(object), held.digest, page)}>Approve ${object.key}</button>`});
   }
   return html`${link}
     <h2>Approve ${name}</h2>
@@ -179,18 +179,18 @@ function approval(name, section, held, page) {
           back, and does not cover what comes to be held later.</p>`}
     ${all && !held.because ? table({caption: 'What would be done', rows: held.objects, columns, most: 200}) : nothing}
     ${held.more && !held.because ? html`<p>${number(held.more)} more are not shown.</p>` : nothing}
-    <p><button type="button" class="danger" ?disabled=${isApproving} @click=${() => approve(name, '', page)}>Approve ${what} of ${name}</button></p>`;
+    <p><button type="button" class="danger" ?disabled=${isApproving} @click=${() => approve(name, '', held.digest, page)}>Approve ${what} of ${name}</button></p>`;
 }
 
-// One at a time: a second click would approve what has come to be held meanwhile.
 let isApproving = false;
 
-async function approve(section, name, page) {
+/** Approves what has this digest, as the reader has seen it: what has come to be held meanwhile stays held. */
+async function approve(section, name, digest, page) {
   if (isApproving) return;
   isApproving = true;
   page.say(`Approving ${name || section} …`);
   try {
-    const done = await ask(`../approve/${encodeURIComponent(section)}${queryOf({name})}`, {method: 'POST'});
+    const done = await ask(`../approve/${encodeURIComponent(section)}${queryOf({name, digest})}`, {method: 'POST'});
     page.say(`${section}: ${approved(done)}.`);
     page.again();
   } catch (error) {

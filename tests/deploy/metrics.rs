@@ -300,6 +300,7 @@ fn syncsets(metrics: &SyncsetMetrics) {
         namespace: String::new(),
         name: String::new(),
         cause: Cause::Gone,
+        generation: 0,
         clusters: 0,
         tracks: 0,
         since: None,

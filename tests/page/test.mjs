@@ -248,9 +248,10 @@ try {
   let approved = 0;
   answers = {
     '/status': () => status({databases: held}), '/history': history, '/objects/': objects,
-    '/held/': () => ({because: null, objects: approved ? [] : changes}),
-    '/approve/': (_, request) => {
+    '/held/': () => ({because: null, objects: approved ? [] : changes, digest: `of ${changes.length}`}),
+    '/approve/': (url, request) => {
       assert.equal(request.method(), 'POST');
+      assert.equal(url.searchParams.get('digest'), 'of 2', 'what was shown is what is approved');
       const given = request.headers().authorization;
       if (!given) return {refused: 401, error: 'changes need the admin token: --token-file FILE, or TOWLINE_ADMIN_TOKEN_FILE'};
       if (given !== 'Bearer sesame') return {refused: 401, error: 'wrong admin token'};

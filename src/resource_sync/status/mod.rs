@@ -375,6 +375,7 @@ impl status::Section for SyncReport {
             key: key.to_string(),
             kind: change.as_str(),
             reason: Waits::held(Some(change), section.config()).cause,
+            generation: None,
         };
         let mut objects: Vec<HeldObject> = pending_changes.into_iter().map(held).collect();
         if objects.is_empty() && because.is_none() {
@@ -382,6 +383,7 @@ impl status::Section for SyncReport {
                 key: key.to_string(),
                 kind: "other_cluster",
                 reason: elsewhere.to_string(),
+                generation: None,
             };
             objects.extend(section.elsewhere().into_iter().map(elsewhere));
         }

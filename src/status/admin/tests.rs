@@ -83,8 +83,7 @@ impl Section for Scripted {
     }
 
     fn held(&self) -> BoxFuture<'_, Result<Held, Refused>> {
-        let object = HeldObject { key: "hu/a".to_owned(), kind: "delete", reason: "gone from the hub".to_owned() };
-        async { Ok(Held { because: None, objects: vec![object] }) }.boxed()
+        async { Ok(held()) }.boxed()
     }
 
     fn detach(&self, local_gone: bool) -> BoxFuture<'_, Result<Value, Refused>> {
@@ -96,6 +95,12 @@ impl Section for Scripted {
         self.asked.lock().push("attach");
         async { Ok(json!({ "attached": 3 })) }.boxed()
     }
+}
+
+fn held() -> Held {
+    let reason = "gone from the hub".to_owned();
+    let object = HeldObject { key: "hu/a".to_owned(), kind: "delete", reason, generation: None };
+    Held { because: None, objects: vec![object] }
 }
 
 fn clusters() -> Vec<ClusterStatus> {
@@ -331,8 +336,57 @@ async fn held_changes_are_listed_for_every_client_and_stay_held() {
     let asked = Arc::clone(&fixture.asked);
     let answer = ask(fixture.admin, request(Method::GET, "/held/a", FAR)).await;
     let object = json!({ "key": "hu/a", "kind": "delete", "reason": "gone from the hub" });
-    assert_eq!(answer, (StatusCode::OK, json!({ "because": null, "objects": [object] })));
+    let expected = json!({ "because": null, "objects": [object], "digest": held().digest() });
+    assert_eq!(answer, (StatusCode::OK, expected));
     assert!(asked.lock().is_empty());
+}
+
+#[test]
+fn a_digest_is_of_what_an_approval_would_release() {
+    let of = |change: &dyn Fn(&mut Held)| {
+        let mut held = held();
+        change(&mut held);
+        held.digest()
+    };
+    let same = held().digest();
+    let changes: [&dyn Fn(&mut Held); 6] = [
+        &|held| held.objects.clear(),
+        &|held| held.objects.push(held.objects[0].clone()),
+        &|held| held.objects[0].key = "hu/b".to_owned(),
+        &|held| held.objects[0].kind = "overwrite",
+        &|held| held.objects[0].generation = Some(5),
+        &|held| held.because = Some("another cluster".to_owned()),
+    ];
+    let mut digests: Vec<String> = changes.into_iter().map(of).chain([same]).collect();
+    digests.sort();
+    digests.dedup();
+    assert_eq!(digests.len(), changes.len() + 1, "each is another");
+    // Of a section that is held as a whole, the clusters are approved and no object is.
+    let clusters = |held: &mut Held| held.because = Some("another cluster".to_owned());
+    assert_eq!(
+        of(&clusters),
+        of(&|held| {
+            clusters(held);
+            held.objects.clear();
+        })
+    );
+}
+
+#[tokio::test]
+async fn an_approval_of_what_was_seen_releases_nothing_else() {
+    let seen = held().digest();
+    for (name, asked) in [("", "approve"), ("&name=a", "approve one")] {
+        for (digest, status, asked) in [(seen.as_str(), StatusCode::OK, &[asked][..]), ("0", StatusCode::CONFLICT, &[])]
+        {
+            let fixture = fixture(&[("a", Readiness::Ready)]);
+            let uri = format!("/approve/a?digest={digest}{name}");
+            let (answered, body) = post_json(fixture.admin, &uri, NEAR).await;
+            assert_eq!((answered, fixture.asked.lock().as_slice()), (status, asked), "{uri}");
+            if status == StatusCode::CONFLICT {
+                assert_eq!(body["error"], "what is held has changed since it was listed: list it again");
+            }
+        }
+    }
 }
 
 #[tokio::test]

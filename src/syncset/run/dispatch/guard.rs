@@ -242,6 +242,7 @@ impl DeletionGuard<'_> {
                 namespace: namespace.clone(),
                 name: name.clone(),
                 cause,
+                generation: subject.generation,
                 clusters: tally.loses,
                 tracks: tally.tracks,
                 since: None,

@@ -20,6 +20,8 @@ pub struct SuspendedSyncset {
     pub namespace: String,
     pub name: String,
     pub cause: Cause,
+    /// The generation that was checked.
+    pub generation: i64,
     /// On how many clusters it would delete objects.
     pub clusters: usize,
     /// On how many clusters it tracks objects.
@@ -29,7 +31,7 @@ pub struct SuspendedSyncset {
 }
 
 const COLUMNS: &str =
-    "syncset::text, kind, namespace, name, coalesce(cause, ''), clusters, tracks, to_json(since) #>> '{}'";
+    "syncset::text, kind, namespace, name, coalesce(cause, ''), clusters, tracks, to_json(since) #>> '{}', generation";
 
 /// What is suspended, sorted by kind and name.
 pub async fn suspended(database: &Database) -> Result<Vec<SuspendedSyncset>, DispatchError> {
@@ -79,19 +81,22 @@ async fn approve_one(database: &Database, suspended: &SuspendedSyncset, by: &Aut
     const LOCK: &str = "select set_config('idle_in_transaction_session_timeout', '3s', true) from towline_claim \
          where name = 'dispatcher' \
          and (select origin = towline_origin() from towline_meta) for update";
-    // A check that has read the row before is repeated.
+    // A check that has read the row before is repeated. What has been checked again since it was read may delete something else.
     const RELEASE: &str = "update towline_guard set held = false, cause = null, since = clock_timestamp() \
-         where syncset = $1::text::uuid and held and cause is distinct from 'unreadable'";
+         where syncset = $1::text::uuid and held and cause is distinct from 'unreadable' and generation = $2 and clusters = $3";
     const APPROVE: &str = "update towline_lost set approved = objects, approved_precious = precious, counted = false where syncset = $1::text::uuid";
     let clusters = format!("select t.cluster::text from ({}) t", tracked("$1::text::uuid"));
     let syncset = suspended.id.to_string();
     let params = [(&syncset as _, Type::TEXT)];
+    let clusters_then = i32::try_from(suspended.clusters).unwrap_or(i32::MAX);
+    let as_read =
+        [(&syncset as _, Type::TEXT), (&suspended.generation as _, Type::INT8), (&clusters_then as _, Type::INT4)];
     let mut transaction = database.begin("approve", super::WITHIN).await?;
     // The guard's decisions are written under a lock of the same row.
     if transaction.execute("lock_judging", LOCK, &[]).await? == 0 {
         return Err(DispatchError::Restoring);
     }
-    if transaction.execute("approve_syncset", RELEASE, &params).await? == 0 {
+    if transaction.execute("approve_syncset", RELEASE, &as_read).await? == 0 {
         return Ok(false);
     }
     transaction.execute("approve_losses", APPROVE, &params).await?;
@@ -116,6 +121,7 @@ impl SuspendedSyncset {
             name: column(query, row, 3)?,
             // One that only a newer release knows.
             cause: Cause::of_name(column(query, row, 4)?).unwrap_or(Cause::Unreadable),
+            generation: column(query, row, 8)?,
             clusters: count(5)?,
             tracks: count(6)?,
             since: since.and_then(|since| since.parse().ok()),
@@ -152,7 +158,7 @@ impl SuspendedSyncset {
 
     /// As the section's report lists it.
     pub fn as_object(&self) -> HeldObject {
-        let Self { cause, clusters, tracks, .. } = self;
+        let Self { cause, clusters, tracks, generation, .. } = self;
         HeldObject {
             key: self.label(),
             kind: cause.as_str(),
@@ -161,6 +167,7 @@ impl SuspendedSyncset {
                 cause.reason(),
                 self.remedy()
             ),
+            generation: Some(*generation),
         }
     }
 }

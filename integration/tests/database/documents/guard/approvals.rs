@@ -22,6 +22,12 @@ fn an_approved_edit_approves_no_labels_that_are_lost_afterwards() {
             if by_annotation {
                 world.changes(annotated(selector(2, &of_env("prod"), 2, &[]), "2")).await;
             } else {
+                // Whoever has seen what is held has not seen what an edit makes of it.
+                let seen = suspended(&world.stage.database()).await.expect("a list");
+                world.changes(selector(3, &of_env("prod"), 2, &[])).await;
+                let now = suspended(&world.stage.database()).await.expect("a list");
+                assert_eq!((seen[0].generation, now[0].generation), (2, 3));
+                assert_ne!(seen[0].as_object(), now[0].as_object());
                 let approved = approve(&world.stage.database(), None).await.expect("it is approved");
                 assert_eq!(approved.iter().map(|suspended| suspended.cause).collect::<Vec<_>>(), [Cause::Many]);
             }
