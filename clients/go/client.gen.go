@@ -493,7 +493,7 @@ type ClusterState struct {
 	// Failing How many syncsets fail on it.
 	Failing int `json:"failing"`
 
-	// ForSeconds Seconds since its newest failure; without one, since it last answered.
+	// ForSeconds Seconds that it is in this state, where that is known: since it does not answer, since the first of its failures, since it is due.
 	ForSeconds *int64 `json:"forSeconds,omitempty"`
 
 	// Labels The labels.
@@ -635,6 +635,9 @@ type Fleet struct {
 
 	// Groups With `groupBy`: the same for each value of the label, those with most clusters first; at most 200.
 	Groups []FleetGroup `json:"groups"`
+
+	// GroupsMore How many more there are.
+	GroupsMore int `json:"groupsMore"`
 
 	// Held The syncsets whose deletions are held; at most 200.
 	Held []HeldSyncSet `json:"held"`
@@ -1866,7 +1869,7 @@ type ListClusterStatesParams struct {
 	// Syncset Only clusters on which this one fails: SyncSet/NAMESPACE/NAME or SelectorSyncSet/NAME
 	Syncset *string `form:"syncset,omitempty" json:"syncset,omitempty"`
 
-	// Limit Most clusters; 100 by default. A page may have fewer, and still be continued
+	// Limit Most clusters; 100 by default
 	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
 
 	// Continue The `continue` of the page before, with its other parameters

@@ -6,8 +6,8 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::{NAMESPACE, SyncsetApi, places};
-use crate::db::{Row, Type, column};
-use crate::documents::{IS_WHOLE, ListError, Problem};
+use crate::db::{Row, column};
+use crate::documents::{IS_WHOLE, ListError, Parameters, Problem};
 use crate::job::routes::{ApiRequest, QueryParameter, QueryValue};
 use crate::syncset::inspect::ClusterReference;
 use crate::syncset::run::counts::fleet::Places;
@@ -69,18 +69,21 @@ pub(super) struct SyncSetFailure {
 /// row; its kind is null if nothing fails. For those who may read everything, what fails is found by its own index before anything is
 /// joined: a server that has last analyzed the tables when they were empty would look for the failures of each cluster. For others, those
 /// of each cluster that they may read are looked up.
-fn statement(is_limited: bool) -> String {
-    let failing = if is_limited {
-        "select c.namespace as of_cluster, c.name as cluster, r.* from clusters c \
-           cross join lateral (select r.kind, r.namespace, r.name, r.reason, r.message from towline_result r \
-             where r.cluster = c.id and r.result = 'Failure' offset 0) r \
-         where c.kind = 'clusters' and c.deleted_at is null and (c.namespace = any($1::text[]) \
-           or exists (select from unnest($2::text[]) p where starts_with(c.namespace, p)))"
+fn statement(places: &Places, limit: i64, parameters: &mut Parameters) -> String {
+    let failing = if places.names.is_some() {
+        let within = places.condition(parameters);
+        format!(
+            "select c.namespace as of_cluster, c.name as cluster, r.* from clusters c \
+               cross join lateral (select r.kind, r.namespace, r.name, r.reason, r.message from towline_result r \
+                 where r.cluster = c.id and r.result = 'Failure' offset 0) r \
+             where c.kind = 'clusters' and c.deleted_at is null{within}"
+        )
     } else {
         "select c.namespace as of_cluster, c.name as cluster, r.kind, r.namespace, r.name, r.reason, r.message from failed r \
-           join clusters c on c.kind = 'clusters' and c.id = r.cluster \
-         where c.deleted_at is null and $1::text[] is null and $2::text[] is not null"
+           join clusters c on c.kind = 'clusters' and c.id = r.cluster where c.deleted_at is null"
+            .to_owned()
     };
+    let limit = parameters.number(limit);
     format!(
         "with failed as materialized ( \
            select cluster, kind, namespace, name, reason, message from towline_result where result = 'Failure'), \
@@ -96,7 +99,7 @@ fn statement(is_limited: bool) -> String {
            from ranked group by kind, namespace, name, reason, pattern), \
          shown as ( \
            select g.*, count(*) over () as total from grouped g \
-           order by count desc, kind desc, namespace, name, reason, message limit $3) \
+           order by count desc, kind desc, namespace, name, reason, message limit {limit}) \
          select w.is_whole, s.kind, s.namespace, s.name, s.reason, s.message, s.count, s.namespaces, s.clusters, s.total \
          from (select {IS_WHOLE} as is_whole from towline_meta m, towline_version s) w left join shown s on true \
          order by s.count desc, s.kind desc, s.namespace, s.name, s.reason, s.message"
@@ -105,26 +108,21 @@ fn statement(is_limited: bool) -> String {
 
 /// What fails where the caller may read, or in one namespace.
 pub(super) async fn list(api: Arc<SyncsetApi>, request: ApiRequest) -> Result<SyncSetFailureList, Problem> {
-    let Places { names, prefixes } = places(&request)?;
     let limit = i64::from(request.number("limit").unwrap_or(DEFAULT_GROUPS));
-    Ok(read(&api, names.as_deref(), &prefixes, limit).await?)
+    Ok(read(&api, &places(&request)?, limit).await?)
 }
 
-async fn read(
-    api: &SyncsetApi,
-    names: Option<&[String]>,
-    prefixes: &[String],
-    limit: i64,
-) -> Result<SyncSetFailureList, ListError> {
-    let params = [(&names as _, Type::TEXT_ARRAY), (&prefixes as _, Type::TEXT_ARRAY), (&limit as _, Type::INT8)];
-    let rows = api.database.all(QUERY, &statement(names.is_some()), &params).await?;
+async fn read(api: &SyncsetApi, places: &Places, limit: i64) -> Result<SyncSetFailureList, ListError> {
+    let mut parameters = Parameters::default();
+    let text = statement(places, limit, &mut parameters);
+    let rows = api.database.all(QUERY, &text, &parameters.as_params()).await?;
     let first = rows.first().ok_or(ListError::Restoring)?;
     if !column::<bool>(QUERY, first, 0)? {
         return Err(ListError::Restoring);
     }
     let total = column::<Option<i64>>(QUERY, first, 9)?.unwrap_or_default();
     let items = rows.iter().filter_map(|row| group(row).transpose()).collect::<Result<_, _>>()?;
-    let (unreachable, first) = unreachable_within(&api.database, names, prefixes).await?;
+    let (unreachable, first) = unreachable_within(&api.database, places).await?;
     Ok(SyncSetFailureList { items, total, unreachable, unreachable_clusters: references(first) })
 }
 

@@ -10,7 +10,7 @@ use super::{NAMESPACE, SELECTOR, SyncsetApi, places};
 use crate::documents::{Filter, Kind, Problem, ProblemKind};
 use crate::job::routes::{ApiRequest, QueryParameter, QueryValue, Reach, Right};
 use crate::syncset::run::counts::SyncState;
-use crate::syncset::run::counts::fleet::{ListedCluster, Selection, States, SyncsetName, states_within};
+use crate::syncset::run::counts::fleet::{self, ListedCluster, Places, Selection, States, SyncsetName, states_within};
 use crate::syncset::run::dispatch::{DispatchError, SuspendedSyncset, suspended};
 
 /// Most groups, held syncsets, and clusters of an answer.
@@ -43,7 +43,7 @@ pub(super) const OF_PAGE: &[QueryParameter] = &[
     },
     QueryParameter {
         name: "limit",
-        about: "Most clusters; 100 by default. A page may have fewer, and still be continued",
+        about: "Most clusters; 100 by default",
         value: QueryValue::Number { least: 1, most: MOST },
     },
     QueryParameter {
@@ -62,6 +62,9 @@ pub(super) struct Fleet {
     states: BTreeMap<String, usize>,
     /// With `groupBy`: the same for each value of the label, those with most clusters first; at most 200.
     groups: Vec<FleetGroup>,
+    /// How many more there are.
+    #[serde(rename = "groupsMore")]
+    groups_more: usize,
     /// The syncsets whose deletions are held; at most 200.
     held: Vec<HeldSyncSet>,
     /// How many more there are.
@@ -117,7 +120,7 @@ pub(super) struct ClusterState {
     labels: BTreeMap<String, String>,
     /// `paused`, `unreachable`, `failing`, `held`, `due` or `in_step`.
     state: String,
-    /// Seconds since its newest failure; without one, since it last answered.
+    /// Seconds that it is in this state, where that is known: since it does not answer, since the first of its failures, since it is due.
     #[serde(rename = "forSeconds", skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     for_seconds: Option<u64>,
@@ -140,41 +143,38 @@ pub(super) struct ClusterState {
 pub(super) async fn count(api: Arc<SyncsetApi>, request: ApiRequest) -> Result<Fleet, Problem> {
     let places = places(&request)?;
     let label = request.parameter("groupBy").filter(|label| !label.is_empty());
-    let groups = states_within(&api.database, &places, label).await?;
-    let reach = request.rights.reach(Right::Read);
-    let is_within = |held: &SuspendedSyncset| match (&places.names, held.namespace.as_str(), &reach) {
-        // It concerns clusters of all namespaces.
-        (_, "", reach) => *reach == Reach::Everywhere,
-        (None, ..) => true,
-        (Some(names), namespace, _) => {
-            names.iter().any(|name| name == namespace)
-                || places.prefixes.iter().any(|begin| namespace.starts_with(begin))
-        }
-    };
+    let fleet::Counts { states, groups, more } = states_within(&api.database, &places, label, i64::from(MOST)).await?;
+    let is_everywhere = request.rights.reach(Right::Read) == Reach::Everywhere;
     let mut held = suspended(&api.database).await.map_err(unreadable)?;
-    held.retain(is_within);
+    held.retain(|held| is_shown(&held.namespace, &places, is_everywhere));
     let most = usize::try_from(MOST).unwrap_or_default();
     let held_more = held.len().saturating_sub(most);
     held.truncate(most);
-    let mut states = States::new();
-    for (state, clusters) in groups.values().flatten() {
-        *states.entry(*state).or_default() += clusters;
-    }
     let group = |(value, states): (Option<String>, States)| FleetGroup {
         value,
         clusters: states.values().sum(),
         states: by_name(&states),
     };
-    let mut groups: Vec<FleetGroup> = groups.into_iter().filter(|_| label.is_some()).map(group).collect();
-    groups.sort_by(|one, other| other.clusters.cmp(&one.clusters).then_with(|| one.value.cmp(&other.value)));
-    groups.truncate(most);
     Ok(Fleet {
         clusters: states.values().sum(),
         states: by_name(&states),
-        groups,
+        groups: groups.into_iter().map(group).collect(),
+        groups_more: more,
         held: held.iter().map(of_held).collect(),
         held_more,
     })
+}
+
+/// Whether a syncset of this namespace is shown. One without a namespace concerns the clusters of all of them.
+fn is_shown(namespace: &str, places: &Places, is_everywhere: bool) -> bool {
+    match &places.names {
+        _ if namespace.is_empty() => is_everywhere,
+        None => true,
+        Some(names) => {
+            names.iter().any(|name| name == namespace)
+                || places.prefixes.iter().any(|prefix| namespace.starts_with(prefix))
+        }
+    }
 }
 
 /// All states, so that none disappears from the answer with its last cluster.
@@ -223,7 +223,7 @@ pub(super) async fn page(api: Arc<SyncsetApi>, request: ApiRequest) -> Result<Cl
         text: given("text").unwrap_or_default().to_owned(),
         failing: failing.transpose()?,
         after: after.transpose()?,
-        limit: i64::from(request.number("limit").unwrap_or(DEFAULT)),
+        limit: usize::try_from(request.number("limit").unwrap_or(DEFAULT)).unwrap_or_default(),
     };
     let page = selection.page(&api.database).await?;
     let next = page.next.map(|(namespace, name)| format!("{namespace}/{name}"));

@@ -20,7 +20,7 @@ pub const PAUSE_UNTIL: &str = "towline.dev/pause-until";
 pub const PAUSE_REASON: &str = "towline.dev/pause-reason";
 /// Most characters of that in a message.
 const LONGEST_REASON: usize = 256;
-/// The annotations that can pause a cluster.
+/// The annotations that can pause a cluster. Statements that count clusters know them by their places.
 pub const PAUSES: [&str; 4] = [SYNCSET_PAUSE, RECONCILE_PAUSE, RELOCATE, PAUSE_UNTIL];
 
 /// A cluster as its document has it, without its kubeconfig.
@@ -165,7 +165,7 @@ fn is_due(live: &Live, results: &[ResultRow]) -> bool {
     result.is_none_or(|result| result.inputs != live.inputs || result.failure.is_some() || result.has_pending_deletions)
 }
 
-/// What pauses a cluster. A time that can't be read pauses it, since that is what its author wanted.
+/// What pauses a cluster.
 fn pause(cluster: &ClusterFacts, now: Timestamp) -> Option<Pause> {
     let reason =
         || cluster.annotations.get(PAUSE_REASON).map(|reason| shortened(reason)).filter(|reason| !reason.is_empty());
@@ -175,10 +175,14 @@ fn pause(cluster: &ClusterFacts, now: Timestamp) -> Option<Pause> {
     if let Some(annotation) = hive_pauses(&cluster.annotations).next() {
         return Some(Pause { by: annotation, until: None, is_unreadable: false, reason: None });
     }
-    let value = cluster.annotations.get(PAUSE_UNTIL)?;
+    let value = cluster.annotations.get(PAUSE_UNTIL).filter(|value| pauses_at(value, now))?;
     let until = value.parse::<Timestamp>().ok();
-    let is_past = until.is_some_and(|until| until <= now);
-    (!is_past).then(|| Pause { by: PAUSE_UNTIL, until, is_unreadable: until.is_none(), reason: reason() })
+    Some(Pause { by: PAUSE_UNTIL, until, is_unreadable: until.is_none(), reason: reason() })
+}
+
+/// Whether a value of [`PAUSE_UNTIL`] pauses a cluster at this time. One that can't be read does, since that is what its author wanted.
+pub fn pauses_at(value: &str, now: Timestamp) -> bool {
+    value.parse::<Timestamp>().map_or(true, |until| until > now)
 }
 
 /// The annotations of Hive that pause a cluster.

@@ -1,19 +1,18 @@
 //! Clusters by state, what fails, what waits, and how far the dispatcher is.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde::Deserialize;
 use serde_json::Value;
-use uuid::Uuid;
 
 use crate::db::{self, Database, Type, column};
-use crate::documents::{Counts, WorkQueue};
+use crate::documents::{Counts, Parameters, WorkQueue};
 use crate::status::ObjectState;
-use crate::syncset::plan::action::{Action, ClusterFacts, PAUSES};
+use crate::syncset::plan::action::{PAUSES, pauses_at};
 use crate::syncset::plan::status::Unreachable;
 use crate::syncset::run::dispatch::{DispatchError, SuspendedSyncset, suspended};
+use fleet::Places;
 
 /// Failures that are shown, and clusters that do not answer.
 const MOST_FAILURES: i64 = 20;
@@ -114,89 +113,84 @@ pub struct DispatcherState {
     pub lag: Option<Duration>,
 }
 
-/// What may pause a cluster, of those whose documents may pause them: by parameter $1.
-macro_rules! marks {
+/// What pauses a cluster by its document: null if nothing does, and '' if something does; otherwise the value of `pause-until`, which is not
+/// in the form that can be compared as a text, and which [`pauses_at`] reads. Parameter $1 are [`PAUSES`].
+macro_rules! pause {
     () => {
-        "case when c.annotations ?| $1 or coalesce(c.data->'paused', 'false') <> 'false' then jsonb_build_object('paused', c.data->'paused', \
-           'annotations', (select coalesce(jsonb_object_agg(k, c.annotations->k), '{}') from unnest($1) k where c.annotations ? k)) end as marks"
+        "case when coalesce(c.data->'paused' not in ('false', 'null'), false) then '' when c.annotations ?| $1 then \
+           case when c.annotations ? ($1)[3] or c.annotations->>($1)[1] in ('1', 't', 'T', 'TRUE', 'true', 'True') \
+               or c.annotations->>($1)[2] in ('1', 't', 'T', 'TRUE', 'true', 'True') then '' \
+             when c.annotations->>($1)[4] \
+                 ~ '^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z$' then \
+               case when (c.annotations->>($1)[4]) collate \"C\" > to_char(now() at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"') \
+                 then '' end \
+             else c.annotations->>($1)[4] end end as pause"
     };
 }
 
-/// The clusters that fail, and those on which deletions are held.
-macro_rules! failing_and_held {
-    () => {
-        "failing as materialized (select distinct cluster from towline_result where result = 'Failure'), \
-         held as materialized ( \
-           select distinct l.cluster from towline_guard g join towline_lost l on l.syncset = g.syncset where g.held and l.objects > l.approved)"
-    };
-}
-
-/// The state of a cluster that nothing pauses, and what may pause it.
-macro_rules! state_and_marks {
-    () => {
-        concat!(
-            "case when not p.reachable and p.retry_at is null then 'refused' when not p.reachable then 'unreachable' when f.cluster is not null then 'failing' \
-               when h.cluster is not null then 'held' \
-               when p.cluster is null or p.reachable is null or p.retry_at > now() or w.ready_at <= now() or w.until >= now() then 'due' else 'in_step' end as state, ",
-            marks!()
-        )
-    };
-}
-
-/// The clusters with what their states are made of.
+/// Where documents of clusters are, of which nobody has asked for a deletion.
 macro_rules! clusters {
     () => {
-        " from clusters c left join towline_cluster p on p.cluster = c.id left join towline_work w on w.cluster = c.id \
-           left join failing f on f.cluster = c.id left join held h on h.cluster = c.id \
-         where c.kind = 'clusters' and c.deleted_at is null"
+        " from clusters c where c.kind = 'clusters' and c.deleted_at is null"
     };
 }
 
-/// Those in these namespaces, or in some whose names begin like this; all if $2 is null.
-macro_rules! within {
-    () => {
-        "($2::text[] is null or c.namespace = any($2) or exists (select from unnest($3::text[]) p where starts_with(c.namespace, p)))"
+/// Further queries of a statement: `state` has the rows of `mine` with the state that each cluster has if nothing pauses it. Where these are
+/// not `all` clusters, what fails and what is held is read of them alone.
+macro_rules! state {
+    (all) => {
+        state!("", "")
+    };
+    (mine) => {
+        state!(" join mine m on m.id = r.cluster", " join mine m on m.id = l.cluster")
+    };
+    ($of_failing:literal, $of_held:literal) => {
+        concat!(
+            "failing as materialized (select distinct r.cluster from towline_result r",
+            $of_failing,
+            " where r.result = 'Failure'), \
+             held as materialized (select distinct l.cluster from towline_guard g join towline_lost l on l.syncset = g.syncset",
+            $of_held,
+            " where g.held and l.objects > l.approved), \
+             state as (select m.*, p.last_contact, case when w.ready_at <= now() then w.ready_at end as due_since, \
+                 case when not p.reachable and p.retry_at is null then 'refused' when not p.reachable then 'unreachable' \
+                   when f.cluster is not null then 'failing' when h.cluster is not null then 'held' \
+                   when p.cluster is null or p.reachable is null or p.retry_at > now() or w.cluster is not null then 'due' \
+                   else 'in_step' end as state \
+               from mine m left join towline_cluster p on p.cluster = m.id \
+                 left join (select * from towline_work where ready_at <= now() or until >= now()) w on w.cluster = m.id \
+                 left join failing f on f.cluster = m.id left join held h on h.cluster = m.id)"
+        )
     };
 }
 
 pub mod fleet;
 
-/// Clusters by state; those whose documents may pause them with what says so, of which equal ones are counted together.
+/// Clusters by state and by what pauses them.
 const STATES: &str = concat!(
-    "with ",
-    failing_and_held!(),
-    ", state as (select ",
-    state_and_marks!(),
+    "with mine as (select c.id, ",
+    pause!(),
     clusters!(),
-    ") select state, count(*), marks::text from state group by state, marks"
+    "), ",
+    state!(all),
+    " select state, count(*), pause from state group by state, pause"
 );
 /// A failing syncset may be on thousands of clusters, of which the newest failures are shown.
 const FAILURES: &str = "select f.kind, f.namespace, f.name, coalesce(c.namespace || '/' || c.name, f.cluster::text), f.reason, f.message, \
        extract(epoch from now() - f.since)::float8 \
      from (select * from towline_result where result = 'Failure' order by since desc limit $1) f \
      left join clusters c on c.kind = 'clusters' and c.id = f.cluster order by f.since desc, 4, f.kind, f.namespace, f.name";
-/// As many as are shown, and their `ClusterSync`s, without those that one of the marks in parameter $3 pauses.
+/// As many as are shown, and their `ClusterSync`s, without those that are paused: also by one of the values in parameter $3.
 const UNREACHABLE: &str = concat!(
     "select u.namespace || '/' || u.name, (s.status->'conditions')::text \
-     from (select * from (select c.namespace, c.name, ",
-    marks!(),
-    ", p.retry_at is null as is_refused, p.last_contact \
-           from towline_cluster p join clusters c on c.kind = 'clusters' and c.id = p.cluster \
+     from (select * from (select c.namespace, c.name, p.retry_at is null as is_refused, p.last_contact, ",
+    pause!(),
+    " from towline_cluster p join clusters c on c.kind = 'clusters' and c.id = p.cluster \
            where p.reachable = false and c.deleted_at is null) s \
-         where s.marks is null or s.marks::text not in (select unnest($3::text[])) \
+         where s.pause is null or (s.pause <> '' and s.pause not in (select unnest($3::text[]))) \
          order by s.is_refused desc, s.last_contact desc nulls first, 1, 2 limit $2) u \
      left join clustersyncs s on s.kind = 'clustersyncs' and s.namespace = u.namespace and s.name = u.name \
      order by u.is_refused desc, u.last_contact desc nulls first, 1"
-);
-/// The clusters in these namespaces that are not reachable, all if $2 is null: counted together if the same pauses them, with the first.
-const UNREACHABLE_WITHIN: &str = concat!(
-    "select count(*), marks::text, (array_agg(namespace order by namespace, name))[1:5], (array_agg(name order by namespace, name))[1:5] \
-     from (select c.namespace, c.name, ",
-    marks!(),
-    " from towline_cluster p join clusters c on c.kind = 'clusters' and c.id = p.cluster \
-       where p.reachable = false and c.deleted_at is null and ",
-    within!(),
-    ") u group by marks"
 );
 /// The rest, which indexes answer.
 const REST: &str = "select case when d.until > now() then d.holder end, d.cursor, \
@@ -205,30 +199,6 @@ const REST: &str = "select case when d.until > now() then d.holder end, d.cursor
        (select extract(epoch from now() - min(ready_at))::float8 from towline_work \
          where ready_at <= now() and urgent and (until is null or until < now())), to_json(now()) #>> '{}' \
      from towline_claim d, towline_meta m where d.name = 'dispatcher'";
-
-/// What may pause a cluster.
-#[derive(Deserialize)]
-struct Marks {
-    paused: Option<Value>,
-    annotations: BTreeMap<String, String>,
-}
-
-impl Marks {
-    fn pauses(self, now: Timestamp) -> bool {
-        let facts = ClusterFacts {
-            id: Uuid::nil(),
-            namespace: String::new(),
-            name: String::new(),
-            labels: BTreeMap::new(),
-            annotations: self.annotations,
-            // As a pass reads it.
-            paused: self.paused.is_some_and(|paused| !matches!(paused, Value::Bool(false) | Value::Null)),
-            is_being_deleted: false,
-            kubeconfig_generation: 0,
-        };
-        matches!(Action::of(Some(&facts), &[], &[], &BTreeSet::new(), None, now), Action::Paused(_))
-    }
-}
 
 impl Counted {
     pub async fn read(database: &Database, queue: &WorkQueue) -> Result<Self, DispatchError> {
@@ -255,18 +225,19 @@ impl Counted {
         Ok(counted)
     }
 
-    /// Counts the clusters by state, and those with a refused kubeconfig, which are unreachable. Returns the marks that pause some of these.
+    /// Counts the clusters by state, and those with a refused kubeconfig, which are unreachable. Returns the values of `pause-until` that pause
+    /// some of these.
     async fn count_states(&mut self, database: &Database, now: Timestamp) -> Result<Vec<String>, db::Error> {
         const QUERY: &str = "count_clusters_by_state";
         let keys: Vec<String> = PAUSES.map(str::to_owned).to_vec();
         let mut pausing: Vec<String> = Vec::new();
         self.states = SyncState::ALL.into_iter().map(|state| (state, 0)).collect();
         for row in &database.all(QUERY, STATES, &[(&keys as _, Type::TEXT_ARRAY)]).await? {
-            let (name, clusters, marks): (&str, i64, Option<&str>) =
+            let (name, clusters, pause): (&str, i64, Option<&str>) =
                 (column(QUERY, row, 0)?, column(QUERY, row, 1)?, column(QUERY, row, 2)?);
-            let state = state_of(name, marks, now);
+            let state = state_of(name, pause, now);
             match (state, name) {
-                (SyncState::Paused, "refused" | "unreachable") => pausing.extend(marks.map(str::to_owned)),
+                (SyncState::Paused, "refused" | "unreachable") => pausing.extend(pause.map(str::to_owned)),
                 (SyncState::Unreachable, "refused") => self.refused += number(clusters),
                 _ => {}
             }
@@ -281,18 +252,16 @@ impl Counted {
 }
 
 /// The state of a cluster of which this was read.
-fn state_of(name: &str, marks: Option<&str>, now: Timestamp) -> SyncState {
-    if pauses(marks, now) {
+fn state_of(name: &str, pause: Option<&str>, now: Timestamp) -> SyncState {
+    if is_paused(pause, now) {
         return SyncState::Paused;
     }
     let name = if name == "refused" { "unreachable" } else { name };
     SyncState::ALL.into_iter().find(|state| state.as_str() == name).unwrap_or(SyncState::Due)
 }
 
-/// Whether the marks of a document pause its cluster. The database prints valid JSON, and annotations are texts.
-fn pauses(marks: Option<&str>, now: Timestamp) -> bool {
-    let marks: Option<Marks> = marks.and_then(|marks| serde_json::from_str(marks).ok());
-    marks.is_some_and(|marks| marks.pauses(now))
+fn is_paused(pause: Option<&str>, now: Timestamp) -> bool {
+    pause.is_some_and(|pause| pause.is_empty() || pauses_at(pause, now))
 }
 
 async fn unreachable(database: &Database, pausing: &[String]) -> Result<Vec<UnreachableCluster>, db::Error> {
@@ -311,19 +280,26 @@ async fn unreachable(database: &Database, pausing: &[String]) -> Result<Vec<Unre
     Ok(found)
 }
 
-/// How many clusters are not reachable, and namespace and name of the first ones: of those in these namespaces, or in some whose names begin
-/// like this; all without names. Those that are paused do not count.
+/// How many clusters in these places are not reachable, and namespace and name of the first ones. Those that are paused do not count.
 pub(in crate::syncset) async fn unreachable_within(
     database: &Database,
-    names: Option<&[String]>,
-    prefixes: &[String],
+    places: &Places,
 ) -> Result<(usize, Vec<(String, String)>), db::Error> {
     const QUERY: &str = "count_unreachable_clusters";
-    let (keys, now) = (PAUSES.map(str::to_owned).to_vec(), Timestamp::now());
-    let params = [(&keys as _, Type::TEXT_ARRAY), (&names as _, Type::TEXT_ARRAY), (&prefixes as _, Type::TEXT_ARRAY)];
+    let (mut parameters, now) = (Parameters::default(), Timestamp::now());
+    parameters.texts(Some(PAUSES.map(str::to_owned).to_vec()));
+    let text = format!(
+        "select count(*), pause, (array_agg(namespace order by namespace, name))[1:{FIRST_UNREACHABLE}], \
+           (array_agg(name order by namespace, name))[1:{FIRST_UNREACHABLE}] \
+         from (select c.namespace, c.name, {}{}{} and exists ( \
+             select from towline_cluster p where p.cluster = c.id and p.reachable = false)) u group by pause",
+        pause!(),
+        clusters!(),
+        places.condition(&mut parameters),
+    );
     let (mut count, mut first) = (0, Vec::new());
-    for row in &database.all(QUERY, UNREACHABLE_WITHIN, &params).await? {
-        if pauses(column(QUERY, row, 1)?, now) {
+    for row in &database.all(QUERY, &text, &parameters.as_params()).await? {
+        if is_paused(column(QUERY, row, 1)?, now) {
             continue;
         }
         count += number(column(QUERY, row, 0)?);

@@ -66,6 +66,15 @@ struct Cost {
 /// How often each statement was sent, by its name.
 type Statements = BTreeMap<String, u64>;
 
+/// The statements that may be those of passes or requests, from the metrics of a replica.
+pub(crate) fn beside(metrics: &str) -> Statements {
+    let counts = metrics.lines().filter_map(|line| {
+        let (name, count) = line.strip_prefix("towline_db_query_seconds_count{query=\"")?.split_once("\"} ")?;
+        (!BESIDE_PASSES.contains(&name)).then(|| (name.to_owned(), count.parse().unwrap()))
+    });
+    counts.collect()
+}
+
 impl Counted {
     async fn new(name: &'static str) -> Self {
         let stage = Stage::new(name).await;
@@ -84,12 +93,7 @@ impl Counted {
 
     /// The statements so far that may be those of passes.
     async fn statements(&self) -> Statements {
-        let metrics = self.stage.replicas[0].towline().admin().metrics().await.unwrap();
-        let counts = metrics.lines().filter_map(|line| {
-            let (name, count) = line.strip_prefix("towline_db_query_seconds_count{query=\"")?.split_once("\"} ")?;
-            (!BESIDE_PASSES.contains(&name)).then(|| (name.to_owned(), count.parse().unwrap()))
-        });
-        counts.collect()
+        beside(&self.stage.replicas[0].towline().admin().metrics().await.unwrap())
     }
 
     /// Waits until all changes are dispatched, and lets one pass through, which is due in any case.

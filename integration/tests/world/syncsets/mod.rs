@@ -17,7 +17,7 @@ mod built_in;
 mod capacity;
 mod churning;
 mod commands;
-mod costs;
+pub(crate) mod costs;
 mod deletions;
 mod diff;
 mod drift;

@@ -117,8 +117,11 @@ fn failures_show_the_clusters_of_namespaces_that_a_token_may_read_alone() {
 #[test]
 fn routes_of_syncsets_are_counted_as_those_of_the_hub() {
     run(async {
-        let stage = Stage::new("described").await;
+        let stage = Stage::with("described", "[syncsets]\n", &[("TOWLINE__HUB__UI", "false")]).await;
         let mut client = stage.replica.client();
+        for path in ["/ui", "/ui/", "/ui/fleet.js"] {
+            assert_eq!(client.send(&Request::get(path)).await.expect("an answer").status, 404, "{path}");
+        }
         let reply = client.send(&Request::post("/v1/clusters/resync?labelselector=a", &json!({}))).await;
         let reply = reply.expect("an answer");
         let problem = reply.json().expect("JSON");

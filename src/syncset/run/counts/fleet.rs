@@ -1,4 +1,4 @@
-//! The states of the clusters in some namespaces: counted, and in pages.
+//! The states of the clusters in some namespaces: counted, and in pages. What they cost grows with what these namespaces have.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{SyncState, number, seconds, state_of, why};
-use crate::db::{Database, Row, Type, column};
+use crate::db::{self, Database, Row, column};
 use crate::documents::{Filter, IS_WHOLE, ListError, Parameters, label_conditions};
 use crate::syncset::plan::action::PAUSES;
 
@@ -18,49 +18,89 @@ pub struct Places {
     pub prefixes: Vec<String>,
 }
 
+impl Places {
+    /// That the cluster `c` is in one of them, preceded by `and`. An index finds these.
+    pub(in crate::syncset) fn condition(&self, parameters: &mut Parameters) -> String {
+        let Some(names) = &self.names else { return String::new() };
+        let mut any = vec![format!("c.namespace = any({})", parameters.texts(Some(names.clone())))];
+        for prefix in &self.prefixes {
+            // `~` is behind everything that a name has.
+            let (first, end) = (parameters.text(prefix.as_str()), parameters.text(format!("{prefix}~")));
+            any.push(format!("(c.namespace >= {first} and c.namespace < {end})"));
+        }
+        format!(" and ({})", any.join(" or "))
+    }
+}
+
 /// How many clusters are in each state.
 pub type States = BTreeMap<SyncState, usize>;
 
-/// With the value of a label. It always returns a row.
-const STATES_WITHIN: &str = concat!(
-    "with ",
-    failing_and_held!(),
-    ", state as (select c.labels->>$4 as value, ",
-    state_and_marks!(),
-    clusters!(),
-    " and ",
-    within!(),
-    "), grouped as (select value, state, count(*) as clusters, marks::text from state group by value, state, marks) "
-);
+/// Clusters by state, and by the values of a label.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub states: States,
+    /// The values with the most clusters, these first; `None` are the clusters without the label.
+    pub groups: Vec<(Option<String>, States)>,
+    /// How many values there are beside these.
+    pub more: usize,
+}
 
-/// How many clusters are in each state, by the value of a label; by none without one.
+/// How many clusters are in each state, and of these by the value of a label, for at most so many values.
 pub async fn states_within(
     database: &Database,
     places: &Places,
     label: Option<&str>,
-) -> Result<BTreeMap<Option<String>, States>, ListError> {
+    most: i64,
+) -> Result<Counts, ListError> {
     const QUERY: &str = "count_fleet";
-    let (keys, now) = (PAUSES.map(str::to_owned).to_vec(), Timestamp::now());
+    let (mut parameters, now) = (Parameters::default(), Timestamp::now());
+    parameters.texts(Some(PAUSES.map(str::to_owned).to_vec()));
+    let within = places.condition(&mut parameters);
+    let (value, groups) = match label {
+        None => (
+            "null::text".to_owned(),
+            "null::text as value, state, pause, true as is_of_all, count(*) as clusters from state group by state, pause",
+        ),
+        Some(label) => (
+            format!("c.labels->>{}", parameters.text(label)),
+            "value, state, pause, grouping(value) = 1 as is_of_all, count(*) as clusters from state \
+             group by grouping sets ((state, pause), (value, state, pause))",
+        ),
+    };
+    let most = parameters.number(most);
     let text = format!(
-        "{STATES_WITHIN}select w.is_whole, g.state, g.clusters, g.marks, g.value \
-         from (select {IS_WHOLE} as is_whole from towline_meta m, towline_version s) w left join grouped g on true"
+        "with mine as (select c.id, {value} as value, {}{}{within}), {}, \
+         counted as (select {groups}), \
+         sized as (select *, sum(clusters) over (partition by is_of_all, value) as size from counted), \
+         placed as (select *, dense_rank() over (order by is_of_all desc, size desc, value collate \"C\") - 1 as place from sized), \
+         shown as (select *, max(place) over () as groups from placed) \
+         select w.is_whole, s.state, s.clusters, s.pause, s.value, s.is_of_all, s.groups \
+         from (select {IS_WHOLE} as is_whole from towline_meta m, towline_version s) w left join shown s on s.place <= {most} order by s.place",
+        pause!(),
+        clusters!(),
+        if places.names.is_none() { state!(all) } else { state!(mine) },
     );
-    let params = [
-        (&keys as _, Type::TEXT_ARRAY),
-        (&places.names as _, Type::TEXT_ARRAY),
-        (&places.prefixes as _, Type::TEXT_ARRAY),
-        (&label as _, Type::TEXT),
-    ];
-    let rows = database.all(QUERY, &text, &params).await?;
+    let rows = database.all(QUERY, &text, &parameters.as_params()).await?;
     check_whole(QUERY, &rows)?;
-    let mut groups: BTreeMap<Option<String>, States> = BTreeMap::new();
+    let mut counts = Counts::default();
     for row in &rows {
         let Some(name) = column::<Option<&str>>(QUERY, row, 1)? else { continue };
-        let state = state_of(name, column(QUERY, row, 3)?, now);
-        let states = groups.entry(column(QUERY, row, 4)?).or_default();
-        *states.entry(state).or_default() += number(column(QUERY, row, 2)?);
+        let (clusters, state) = (number(column(QUERY, row, 2)?), state_of(name, column(QUERY, row, 3)?, now));
+        counts.more = number(column(QUERY, row, 6)?);
+        let states = if column(QUERY, row, 5)? {
+            &mut counts.states
+        } else {
+            let value: Option<String> = column(QUERY, row, 4)?;
+            if counts.groups.last().is_none_or(|(last, _)| *last != value) {
+                counts.groups.push((value, States::new()));
+            }
+            let Some((_, states)) = counts.groups.last_mut() else { continue };
+            states
+        };
+        *states.entry(state).or_default() += clusters;
     }
-    Ok(groups)
+    counts.more = counts.more.saturating_sub(counts.groups.len());
+    Ok(counts)
 }
 
 /// A syncset as results name it.
@@ -84,7 +124,7 @@ pub struct Selection {
     pub failing: Option<SyncsetName>,
     /// Namespace and name of the last one that is not asked for.
     pub after: Option<(String, String)>,
-    pub limit: i64,
+    pub limit: usize,
 }
 
 /// A cluster with its state, and why it is in it.
@@ -94,7 +134,7 @@ pub struct ListedCluster {
     pub name: String,
     pub labels: BTreeMap<String, String>,
     pub state: SyncState,
-    /// Since when it last answered, or failed, as far as that is known.
+    /// For how long it is in the state, as far as that is known: has not answered, has had a syncset that fails, or has been due.
     pub age: Option<Duration>,
     /// How many syncsets fail on it, and which one failed last: its kind and name, reason and message.
     pub failing: usize,
@@ -103,28 +143,27 @@ pub struct ListedCluster {
     pub message: Option<String>,
 }
 
-/// A page: up to `limit` clusters, and whether there may be more. A paused cluster may be left out after it was read, so that a page can have
-/// fewer.
+/// A page: `limit` clusters, fewer only if there are no more.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClusterPage {
     pub clusters: Vec<ListedCluster>,
-    /// The last cluster of the page, after which the next page begins.
+    /// The last cluster of the page, after which the next page begins, if there is one.
     pub next: Option<(String, String)>,
 }
 
+const PAGE: &str = "page_of_fleet";
+
 impl Selection {
-    /// One statement, which always returns a row. The failure that is shown is looked up for the clusters of the page alone.
-    fn statement(&self, parameters: &mut Parameters) -> String {
-        // The first three are those of the macros.
+    /// A statement for so many clusters, which always returns a row. Without a state, states are found out for these alone, and in any case
+    /// what is shown beside the state.
+    fn statement(&self, after: Option<&(String, String)>, limit: i64, parameters: &mut Parameters) -> String {
         parameters.texts(Some(PAUSES.map(str::to_owned).to_vec()));
-        parameters.texts(self.places.names.clone());
-        parameters.texts(Some(self.places.prefixes.clone()));
-        let mut of_cluster = vec![label_conditions(&self.filter, "c", parameters)];
+        let mut of_cluster = vec![self.places.condition(parameters), label_conditions(&self.filter, "c", parameters)];
         if !self.text.is_empty() {
             let text = parameters.text(self.text.as_str());
             of_cluster.push(format!(" and strpos(c.namespace || '/' || c.name, {text}) > 0"));
         }
-        if let Some((namespace, name)) = &self.after {
+        if let Some((namespace, name)) = after {
             let (namespace, name) = (parameters.text(namespace.as_str()), parameters.text(name.as_str()));
             of_cluster.push(format!(" and (c.namespace, c.name) > ({namespace}, {name})"));
         }
@@ -135,71 +174,96 @@ impl Selection {
                    and r.kind = {kind} and r.namespace = {namespace} and r.name = {name})"
             ));
         }
-        let of_state = match self.state {
-            None => String::new(),
-            // Which of them are paused is decided from what was read.
-            Some(SyncState::Paused) => " where marks is not null".to_owned(),
-            Some(SyncState::Unreachable) => " where state in ('refused', 'unreachable')".to_owned(),
-            Some(state) => format!(" where state = '{}'", state.as_str()),
+        let of_cluster = of_cluster.concat();
+        let first = format!(" order by namespace, name limit {}", parameters.number(limit));
+        // Those whose `pause-until` is not compared here are decided about when they are read.
+        let (of_all, of_state) = match self.state {
+            None => (first, String::new()),
+            Some(SyncState::Paused) => (String::new(), format!(" where pause is not null{first}")),
+            Some(SyncState::Unreachable) => {
+                let unreachable = "state in ('refused', 'unreachable') and pause is distinct from ''";
+                (String::new(), format!(" where {unreachable}{first}"))
+            }
+            Some(state) => {
+                (String::new(), format!(" where state = '{}' and pause is distinct from ''{first}", state.as_str()))
+            }
         };
-        let (of_cluster, limit) = (of_cluster.concat(), parameters.number(self.limit));
         format!(
-            "with {}, page as (select * from (select c.id, c.namespace, c.name, c.labels, p.last_contact, {}{} and {}{of_cluster}) s{of_state} \
-               order by namespace, name limit {limit}) \
-             select w.is_whole, g.namespace, g.name, g.state, g.marks::text, g.labels::text, \
-               extract(epoch from now() - coalesce(l.since, g.last_contact))::float8, n.failing, \
+            "with mine as (select c.id, c.namespace, c.name, {}{}{of_cluster}{of_all}), {}, \
+             page as (select * from state{of_state}) \
+             select w.is_whole, g.namespace, g.name, g.state, g.pause, d.labels::text, \
+               extract(epoch from now() - case g.state when 'failing' then n.since when 'due' then g.due_since \
+                 when 'refused' then g.last_contact when 'unreachable' then g.last_contact end)::float8, n.failing, \
                l.kind || ' ' || case when l.namespace = '' then '' else l.namespace || '/' end || l.name, l.reason, l.message, \
                case when g.state in ('refused', 'unreachable') then (y.status->'conditions')::text end \
              from (select {IS_WHOLE} as is_whole from towline_meta m, towline_version s) w left join page g on true \
-             left join lateral (select count(*) as failing from towline_result r where r.cluster = g.id and r.result = 'Failure') n on true \
+             left join clusters d on d.kind = 'clusters' and d.id = g.id \
+             left join lateral (select count(*) as failing, min(r.since) as since from towline_result r \
+               where r.cluster = g.id and r.result = 'Failure') n on true \
              left join lateral (select r.* from towline_result r where r.cluster = g.id and r.result = 'Failure' \
                order by r.since desc, r.syncset limit 1) l on true \
              left join clustersyncs y on y.kind = 'clustersyncs' and y.namespace = g.namespace and y.name = g.name \
              order by g.namespace, g.name",
-            failing_and_held!(),
-            state_and_marks!(),
+            pause!(),
             clusters!(),
-            within!(),
+            state!(mine),
         )
     }
 
+    /// One statement, and further ones only if it has read clusters that are in another state by a `pause-until` that the database can't read.
     pub async fn page(&self, database: &Database) -> Result<ClusterPage, ListError> {
-        const QUERY: &str = "page_of_fleet";
-        let (mut parameters, now) = (Parameters::default(), Timestamp::now());
-        let text = self.statement(&mut parameters);
-        let rows = database.all(QUERY, &text, &parameters.as_params()).await?;
-        check_whole(QUERY, &rows)?;
-        let mut page = ClusterPage::default();
-        for row in &rows {
-            let Some(namespace) = column::<Option<String>>(QUERY, row, 1)? else { continue };
-            let name: String = column(QUERY, row, 2)?;
-            page.next = Some((namespace.clone(), name.clone()));
-            let state = state_of(column(QUERY, row, 3)?, column(QUERY, row, 4)?, now);
-            if self.state.is_some_and(|wanted| wanted != state) {
-                continue;
+        let (mut clusters, mut after, now) = (Vec::new(), self.after.clone(), Timestamp::now());
+        // The one more says that there is another page.
+        let asked = self.limit.saturating_add(1);
+        while clusters.len() < asked {
+            let mut parameters = Parameters::default();
+            let limit = i64::try_from(asked).unwrap_or(i64::MAX);
+            let text = self.statement(after.as_ref(), limit, &mut parameters);
+            let rows = database.all(PAGE, &text, &parameters.as_params()).await?;
+            check_whole(PAGE, &rows)?;
+            let mut read = 0;
+            for row in &rows {
+                let Some(cluster) = listed(row, now)? else { break };
+                read += 1;
+                after = Some((cluster.namespace.clone(), cluster.name.clone()));
+                clusters.extend(Some(cluster).filter(|cluster| self.state.is_none_or(|state| state == cluster.state)));
             }
-            let conditions = column::<Option<&str>>(QUERY, row, 11)?.and_then(|text| serde_json::from_str(text).ok());
-            let silent = conditions.as_ref().and_then(|conditions: &Value| why(conditions));
-            let (reason, message) = match silent {
-                Some((reason, message, _)) => (Some(reason.as_str().to_owned()), Some(message)),
-                None => (column(QUERY, row, 9)?, column(QUERY, row, 10)?),
-            };
-            page.clusters.push(ListedCluster {
-                namespace,
-                name,
-                labels: serde_json::from_str(column(QUERY, row, 5)?).unwrap_or_default(),
-                state,
-                age: seconds(column(QUERY, row, 6)?),
-                failing: number(column(QUERY, row, 7)?),
-                syncset: column(QUERY, row, 8)?,
-                reason,
-                message,
-            });
+            if read < asked {
+                break;
+            }
         }
-        let is_last = i64::try_from(rows.len()).unwrap_or(i64::MAX) < self.limit;
-        page.next = page.next.filter(|_| !is_last);
-        Ok(page)
+        let is_last = clusters.len() < asked;
+        clusters.truncate(self.limit);
+        let next = clusters.last().filter(|_| !is_last);
+        let next = next.map(|last| (last.namespace.clone(), last.name.clone()));
+        Ok(ClusterPage { clusters, next })
     }
+}
+
+/// A row of a page; none for that which says that there is no cluster.
+fn listed(row: &Row, now: Timestamp) -> Result<Option<ListedCluster>, db::Error> {
+    let Some(namespace) = column::<Option<String>>(PAGE, row, 1)? else { return Ok(None) };
+    let state = state_of(column(PAGE, row, 3)?, column(PAGE, row, 4)?, now);
+    let conditions = column::<Option<&str>>(PAGE, row, 11)?.and_then(|text| serde_json::from_str(text).ok());
+    let mut age = seconds(column(PAGE, row, 6)?);
+    let (reason, message) = match conditions.as_ref().and_then(|conditions: &Value| why(conditions)) {
+        Some((reason, message, since)) => {
+            age = Duration::try_from(now.duration_since(since)).ok();
+            (Some(reason.as_str().to_owned()), Some(message))
+        }
+        None => (column(PAGE, row, 9)?, column(PAGE, row, 10)?),
+    };
+    Ok(Some(ListedCluster {
+        namespace,
+        name: column(PAGE, row, 2)?,
+        labels: serde_json::from_str(column(PAGE, row, 5)?).unwrap_or_default(),
+        state,
+        age: age.filter(|_| state != SyncState::Paused),
+        failing: number(column(PAGE, row, 7)?),
+        syncset: column(PAGE, row, 8)?,
+        reason,
+        message,
+    }))
 }
 
 /// While a dump is being restored, half of the clusters look like all of them.
