@@ -8,7 +8,8 @@
 //! | `GET /readyz/{section}` | 503 unless that section is [`Readiness::Ready`] |
 //! | `GET /status` | version, age, the clusters, the actor tree, and each section's condition, objects and report |
 //! | `GET /objects/{section}?state=…&text=…&sort=…&offset=…&limit=…` | a page of a section's objects |
-//! | `GET /history` | the last hour, for the plots of the page |
+//! | `GET /history` | the last hour of the clusters, for the plots of the page |
+//! | `GET /history/{section}` | the last hour of a section |
 //! | `GET /ui/` | the page, which asks for the rest |
 //! | `GET /held/{section}?limit=…` | the changes that an approval would release, by object, and a digest of them |
 //! | `POST /approve/{section}?name=…&digest=…` | the section's answer; without a name all that it holds is approved. 409 if what it holds has another digest than this |
@@ -76,8 +77,17 @@ pub struct Admin {
 
 impl Admin {
     fn section(&self, name: &str) -> Result<Arc<dyn Section>, Problem> {
-        let found = self.sections.iter().find(|section| section.name().as_str() == name);
-        found.cloned().ok_or_else(|| {
+        Ok(Arc::clone(self.numbered(name)?.1))
+    }
+
+    fn history(&self) -> Result<&History, Problem> {
+        self.history.as_ref().ok_or_else(|| Problem::new(StatusCode::NOT_FOUND, "daemon.ui is false"))
+    }
+
+    /// The section with its place among them.
+    fn numbered(&self, name: &str) -> Result<(usize, &Arc<dyn Section>), Problem> {
+        let found = self.sections.iter().enumerate().find(|(_, section)| section.name().as_str() == name);
+        found.ok_or_else(|| {
             let names: Vec<&str> = self.sections.iter().map(|section| section.name().as_str()).collect();
             let known = if names.is_empty() { "there are none".to_owned() } else { names.join(", ") };
             Problem::new(StatusCode::NOT_FOUND, format!("no section of this name; sections: {known}"))
@@ -150,6 +160,7 @@ pub(super) fn router(admin: Arc<Admin>) -> Router {
         .route("/status", get(status))
         .route("/objects/{section}", get(objects))
         .route("/history", get(history))
+        .route("/history/{section}", get(section_history))
         .route("/held/{section}", get(held))
         .route("/approve/{section}", post(approve))
         .route("/detach/{section}", post(detach))
@@ -248,11 +259,12 @@ async fn objects(
 }
 
 async fn history(State(admin): State<Arc<Admin>>) -> Result<Response, Problem> {
-    let history = admin.history.as_ref().ok_or_else(|| Problem::new(StatusCode::NOT_FOUND, "daemon.ui is false"))?;
-    let clusters = (admin.clusters)();
-    let sections = admin.sections.iter().map(|section| section.name().as_str());
-    let columns = history.columns(sections, clusters.iter().map(|cluster| cluster.name.as_str()));
-    Ok(answer(columns))
+    Ok(answer(admin.history()?.of_clusters(&(admin.clusters)())))
+}
+
+async fn section_history(State(admin): State<Arc<Admin>>, Path(section): Path<String>) -> Result<Response, Problem> {
+    let (place, _) = admin.numbered(&section)?;
+    Ok(answer(admin.history()?.of_section(place)))
 }
 
 fn cluster_status(cluster: &ClusterStatus) -> (String, Value) {

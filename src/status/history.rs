@@ -30,14 +30,14 @@ struct Sample {
     /// In seconds since 1970.
     at: i64,
     sections: Box<[SectionSample]>,
-    clusters: Box<[ClusterSample]>,
+    /// Requests since the sample before, and of these those that had no answer, 429 or 5xx.
+    clusters: Box<[Option<(u32, u32)>]>,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct SectionSample {
-    total: u32,
-    in_step: u32,
-    failing: u32,
+    /// How many objects are in step, and how many fail, where that is known: nothing is known of a section that another replica runs.
+    counts: Option<(u32, u32)>,
     oldest: Option<f32>,
     /// Of sections that record their writes: since the sample before.
     writes: Option<u32>,
@@ -45,38 +45,37 @@ struct SectionSample {
     delay: Option<f32>,
 }
 
-#[derive(Clone, Copy)]
-struct ClusterSample {
-    available: bool,
-    /// Since the sample before: requests, and of these those that had no answer, 429 or 5xx.
-    requests: Option<(u32, u32)>,
-}
-
-/// The samples as columns, the oldest first.
+/// The samples as columns, the oldest first: of one section, or of all clusters.
 #[derive(Serialize)]
-pub(super) struct Columns<'n> {
+pub(super) struct Columns {
     step_seconds: u64,
     /// The length of what is kept.
     window_seconds: u64,
     /// When each sample was taken, in seconds since 1970.
     times: Vec<i64>,
-    sections: BTreeMap<&'n str, SectionColumns>,
-    clusters: BTreeMap<&'n str, ClusterColumns>,
+    #[serde(flatten)]
+    of: Of,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Of {
+    Section(SectionColumns),
+    /// By the names of the clusters that have one API server, whose requests are counted together.
+    Clusters(BTreeMap<String, ClusterColumns>),
 }
 
 #[derive(Default, Serialize)]
 struct SectionColumns {
-    total: Vec<u32>,
-    in_step: Vec<u32>,
-    failing: Vec<u32>,
+    in_step: Vec<Option<u32>>,
+    failing: Vec<Option<u32>>,
     oldest_seconds: Vec<Option<f32>>,
     writes: Vec<Option<u32>>,
     delay_seconds: Vec<Option<f32>>,
 }
 
-#[derive(Default, Serialize)]
+#[derive(Serialize)]
 struct ClusterColumns {
-    available: Vec<bool>,
     requests: Vec<Option<u32>>,
     errors: Vec<Option<u32>>,
 }
@@ -84,7 +83,7 @@ struct ClusterColumns {
 impl History {
     /// For so many sections and clusters.
     pub fn new(sections: usize, clusters: usize) -> Self {
-        let bytes = sections * size_of::<SectionSample>() + clusters * size_of::<ClusterSample>();
+        let bytes = sections * size_of::<SectionSample>() + clusters * size_of::<Option<(u32, u32)>>();
         let (mut step, mut samples) = (STEP, SAMPLES);
         while samples > 2 && samples * bytes > MOST_BYTES {
             (step, samples) = (step * 2, samples / 2);
@@ -116,40 +115,50 @@ impl History {
         ring.push_back(sample);
     }
 
-    /// All samples. The names are those of the sections and clusters that were given to [`take`](Self::take), in their order.
-    pub(super) fn columns<'n>(
-        &self,
-        sections: impl Iterator<Item = &'n str>,
-        clusters: impl Iterator<Item = &'n str>,
-    ) -> Columns<'n> {
+    /// The samples of the section at this place among those that were given to [`take`](Self::take).
+    pub(super) fn of_section(&self, place: usize) -> Columns {
+        let mut columns = SectionColumns::default();
         let ring = self.ring.lock();
-        let section = |(place, name): (usize, &'n str)| {
-            let mut columns = SectionColumns::default();
-            for sample in ring.iter().filter_map(|sample| sample.sections.get(place)) {
-                columns.total.push(sample.total);
-                columns.in_step.push(sample.in_step);
-                columns.failing.push(sample.failing);
-                columns.oldest_seconds.push(sample.oldest);
-                columns.writes.push(sample.writes);
-                columns.delay_seconds.push(sample.delay);
+        for sample in ring.iter().filter_map(|sample| sample.sections.get(place)) {
+            columns.in_step.push(sample.counts.map(|(in_step, _)| in_step));
+            columns.failing.push(sample.counts.map(|(_, failing)| failing));
+            columns.oldest_seconds.push(sample.oldest);
+            columns.writes.push(sample.writes);
+            columns.delay_seconds.push(sample.delay);
+        }
+        self.columns(&ring, Of::Section(columns))
+    }
+
+    /// The samples of the clusters, which are those that were given to [`take`](Self::take).
+    pub(super) fn of_clusters(&self, clusters: &[ClusterStatus]) -> Columns {
+        // The first cluster of each server has its requests; the others have the same.
+        let mut servers: Vec<(usize, Option<&str>, String)> = Vec::new();
+        for (place, cluster) in clusters.iter().enumerate() {
+            let server = cluster.server.as_deref();
+            match servers.iter_mut().find(|(_, known, _)| server.is_some() && *known == server) {
+                Some((.., names)) => {
+                    names.push_str(", ");
+                    names.push_str(cluster.name.as_str());
+                }
+                None => servers.push((place, server, cluster.name.to_string())),
             }
-            (name, columns)
+        }
+        let ring = self.ring.lock();
+        let columns = |(place, _, names): (usize, Option<&str>, String)| {
+            let samples = || ring.iter().filter_map(|sample| sample.clusters.get(place).copied());
+            let requests = samples().map(|sample| sample.map(|(requests, _)| requests)).collect();
+            let errors = samples().map(|sample| sample.map(|(_, errors)| errors)).collect();
+            (names, ClusterColumns { requests, errors })
         };
-        let cluster = |(place, name): (usize, &'n str)| {
-            let mut columns = ClusterColumns::default();
-            for sample in ring.iter().filter_map(|sample| sample.clusters.get(place)) {
-                columns.available.push(sample.available);
-                columns.requests.push(sample.requests.map(|(requests, _)| requests));
-                columns.errors.push(sample.requests.map(|(_, errors)| errors));
-            }
-            (name, columns)
-        };
+        self.columns(&ring, Of::Clusters(servers.into_iter().map(columns).collect()))
+    }
+
+    fn columns(&self, ring: &VecDeque<Sample>, of: Of) -> Columns {
         Columns {
             step_seconds: self.step.as_secs(),
             window_seconds: self.step.as_secs() * u64::try_from(self.samples).unwrap_or_default(),
             times: ring.iter().map(|sample| sample.at).collect(),
-            sections: sections.enumerate().map(section).collect(),
-            clusters: clusters.enumerate().map(cluster).collect(),
+            of,
         }
     }
 }
@@ -157,13 +166,14 @@ impl History {
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count; a plot needs few digits")]
 fn of_section(section: &dyn Section, earlier: Option<&Totals>, now: &Totals) -> SectionSample {
     let objects = section.facts().objects;
-    let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    if objects.is_unknown() {
+        return SectionSample::default();
+    }
+    let count = |state| u32::try_from(objects.count(state)).unwrap_or(u32::MAX);
     let recorded = !section.lags().is_empty();
     let since = earlier.filter(|_| recorded).map(|earlier| now.lags_since(earlier, section.name().as_str()));
     SectionSample {
-        total: count(objects.total()),
-        in_step: count(objects.count(ObjectState::InStep)),
-        failing: count(objects.count(ObjectState::Failing)),
+        counts: Some((count(ObjectState::InStep), count(ObjectState::Failing))),
         oldest: objects.oldest.map(|age| age.as_secs_f32()),
         writes: since.map(|(writes, _)| writes as u32),
         delay: since.filter(|(writes, _)| *writes > 0.0).map(|(writes, seconds)| (seconds / writes) as f32),
@@ -171,18 +181,17 @@ fn of_section(section: &dyn Section, earlier: Option<&Totals>, now: &Totals) -> 
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "counts")]
-fn of_cluster(cluster: &ClusterStatus, earlier: Option<&Totals>, now: &Totals) -> ClusterSample {
-    let since = earlier.zip(cluster.server.as_deref());
-    let since = since.map(|(earlier, server)| now.requests_since(earlier, server));
-    ClusterSample {
-        available: cluster.state.is_fine(),
-        requests: since.map(|(requests, errors)| (requests as u32, errors as u32)),
-    }
+fn of_cluster(cluster: &ClusterStatus, earlier: Option<&Totals>, now: &Totals) -> Option<(u32, u32)> {
+    let (requests, errors) = now.requests_since(earlier?, cluster.server.as_deref()?);
+    Some((requests as u32, errors as u32))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+    use crate::cluster::ClusterState;
 
     #[test]
     fn many_sections_lengthen_the_step_and_not_the_memory() {
@@ -195,5 +204,31 @@ mod tests {
             assert_eq!(window(&many), window(&few), "an hour");
             assert!(many.samples * sections * size_of::<SectionSample>() <= MOST_BYTES);
         }
+    }
+
+    #[test]
+    fn an_hour_is_kept_and_the_oldest_sample_makes_room_for_the_newest() {
+        let (history, none) = (History::new(0, 1), Totals::default());
+        let cluster = ClusterStatus {
+            name: "edge".parse().expect("a name"),
+            state: ClusterState::Available,
+            since: Duration::ZERO,
+            reason: None,
+            server: Some("10.0.0.7:6443".into()),
+        };
+        let requests = |count: u32| {
+            let text =
+                format!("rest_client_requests_total{{code=\"200\",method=\"GET\",host=\"10.0.0.7:6443\"}} {count}\n");
+            Totals::read(&text, &BTreeSet::new())
+        };
+        for number in 0..u32::try_from(SAMPLES).expect("few") + 3 {
+            history.take(&[], std::slice::from_ref(&cluster), Some(&none), &requests(number));
+        }
+        let Columns { times, of: Of::Clusters(clusters), .. } = history.of_clusters(&[cluster]) else {
+            panic!("clusters")
+        };
+        let requests = &clusters["edge"].requests;
+        assert_eq!((times.len(), requests.len()), (SAMPLES, SAMPLES));
+        assert_eq!((requests.first(), requests.last()), (Some(&Some(3)), Some(&Some(242))));
     }
 }

@@ -293,11 +293,11 @@ pub struct ObjectPage {
 }
 
 impl ObjectPage {
-    /// A page of these objects, which are given as for [`Objects::of`].
+    /// A page of these objects: each with its state, and since when it is in it. Only those of the page are described, in their order.
     pub fn of<K: Ord + Display, T>(
         objects: impl Iterator<Item = (K, T, ObjectState, Option<Instant>)>,
         selection: &Selection,
-        mut describe: impl FnMut(K, T, ObjectState, Option<Instant>) -> ListedObject,
+        describe: impl FnOnce(Vec<(K, T, ObjectState, Option<Instant>)>) -> Vec<ListedObject>,
     ) -> Self {
         let (mut total, mut found, mut text) = (0, Vec::new(), String::new());
         for (key, object, state, since) in objects {
@@ -330,7 +330,7 @@ impl ObjectPage {
         }
         found.sort_by(order);
         let shown = found.into_iter().skip(selection.offset);
-        let objects = shown.map(|(_, since, key, object, state)| describe(key, object, state, since)).collect();
+        let objects = describe(shown.map(|(_, since, key, object, state)| (key, object, state, since)).collect());
         Self { total, listed: total, matching, offset: selection.offset, objects }
     }
 
@@ -341,7 +341,9 @@ impl ObjectPage {
             let (key, state, since) = (object.key.clone(), object.state, object.since);
             (key, object, state, since)
         });
-        Self { total, ..Self::of(listed, selection, |_, object, _, _| object) }
+        let described =
+            |chosen: Vec<(_, ListedObject, _, _)>| chosen.into_iter().map(|(_, object, ..)| object).collect();
+        Self { total, ..Self::of(listed, selection, described) }
     }
 }
 
@@ -395,7 +397,9 @@ mod tests {
         let page = |selection: Selection| {
             // The higher the number, the longer it is in its state.
             let rows = (0..1000).map(|number| (format!("{number:03}"), (), state(number), Some(at(1000 - number))));
-            let page = ObjectPage::of(rows, &selection, |key, (), state, since| ListedObject::new(key, state, since));
+            let page = ObjectPage::of(rows, &selection, |chosen| {
+                chosen.into_iter().map(|(key, (), state, since)| ListedObject::new(key, state, since)).collect()
+            });
             let keys: Vec<String> = page.objects.iter().map(|object| object.key.clone()).collect();
             assert_eq!((page.total, page.listed), (1000, 1000));
             (page.matching, keys)

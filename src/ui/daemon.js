@@ -14,8 +14,9 @@ const byRank = ([, one], [, other]) => STATES.indexOf(one.state) - STATES.indexO
 
 function paths({parts: [view, name], parameters}) {
   const wanted = {status: '../status?latest=true'};
-  if (view === 'section' || !view) wanted.history = '../history';
+  if (!view) wanted.history = '../history';
   if (view === 'section') {
+    wanted.history = `../history/${encodeURIComponent(name)}`;
     const {state: only, text, sort, offset} = parameters;
     wanted.objects = `../objects/${encodeURIComponent(name)}${queryOf({state: only, text, sort, offset, limit: ROWS})}`;
   }
@@ -38,7 +39,7 @@ function overview(status, history) {
   const clusters = Object.entries(status.clusters);
   const well = sections.filter(([, section]) => section.well).length;
   const silent = clusters.filter(([, cluster]) => cluster.state !== 'available').length;
-  const listed = sections.flatMap(([name, section]) => section.not_in_step.map((object) => ({...object, section: name}))).slice(0, ROWS);
+  const listed = sections.flatMap(([name, section]) => section.not_in_step.map((object) => ({...object, section: name})));
   const more = sections.reduce((sum, [, section]) => sum + (section.not_in_step_more ?? 0), 0);
   return html`
     <h2>Now</h2>
@@ -68,8 +69,8 @@ function overview(status, history) {
         {head: 'Why', cell: ([name, section]) => html`${section.message} ${approveLink(name, section)}`},
       ],
     })}
-    ${objectTable('Objects that fail or wait', listed, {withSection: true, empty: 'None fails, and none waits for long.'})}
-    ${more ? html`<p>${number(more)} more are on the pages of their sections.</p>` : nothing}
+    ${objectTable('Objects that fail or wait', listed, {withSection: true, more, empty: 'None fails, and none waits for long.',
+      where: 'on the pages of their sections'})}
     ${requests(history)}
     <h2>Actors</h2>
     <details><summary>The tree of actors</summary>${actors(status.tree)}</details>`;
@@ -78,7 +79,8 @@ function overview(status, history) {
 const approveLink = (name, section) => (section.state === 'held' || section.objects.held || section.objects.other_cluster
   ? html`<a href=${hashOf({parts: ['approve', name]})}>What an approval of ${name} would do</a>` : nothing);
 
-function objectTable(caption, rows, {withSection, empty, sorted, sort}) {
+function objectTable(caption, rows, {withSection, ...rest}) {
+  const {sort} = rest;
   const columns = [
     {head: 'Object', sort: sort && 'key', cell: (object) => object.key},
     {head: 'State', sort: sort && 'urgency', cell: (object) => state(object.state)},
@@ -87,7 +89,7 @@ function objectTable(caption, rows, {withSection, empty, sorted, sort}) {
     {head: 'Next step', cell: next},
   ];
   if (withSection) columns.splice(1, 0, {head: 'Section', cell: (object) => sectionLink(object.section)});
-  return table({caption, rows, columns, empty, sorted, sort});
+  return table({caption, rows, columns, ...rest});
 }
 
 function next({next_step: step, retry, retry_in_seconds: left}) {
@@ -124,7 +126,7 @@ function sectionView(route, name, section, data, page) {
     <p>${section.message || 'Nothing is wrong.'} ${approveLink(name, section)}</p>
     <p>${words(section.job)}, ${section.overview.flow}, ${section.overview.subject}; ${number(section.overview.in_step)} of
       ${number(section.overview.total)} in step; readiness: ${words(section.readiness.state)}${section.readiness.reason ? ` (${section.readiness.reason})` : ''}.</p>
-    ${plots(name, data.history?.value)}
+    ${plots(data.history?.value)}
     <h2>Objects</h2>
     ${counts({label: 'State of objects', counts: section.objects, selected: only ?? '', select: (is) => select({state: is})})}
     ${filter({label: 'Name has', value: text, change: (value) => select({text: value})})}
@@ -138,15 +140,15 @@ function sectionView(route, name, section, data, page) {
       })}` : html`<p>Reading …</p>`}`;
 }
 
-function plots(name, history) {
-  const of = history?.sections[name];
+function plots(history) {
+  const of = history?.section;
   if (!of || !history.times.length) return nothing;
   const common = {times: history.times, span: history.window_seconds, step: history.step_seconds};
   const seconds = (value) => (value === null || value === undefined ? '–' : value < 10 ? `${value.toFixed(3)} s` : brief(value));
   return html`<h2>The last hour</h2><div class="plots">
     ${plot({...common, name: 'In step', values: of.in_step})}
     <div class="bad">${plot({...common, name: 'Failing', values: of.failing})}</div>
-    ${plot({...common, name: 'Oldest change', values: of.oldest_seconds.map((age) => age ?? 0), format: brief})}
+    ${plot({...common, name: 'Oldest change', values: of.oldest_seconds.map((age, place) => (of.in_step[place] === null ? null : age ?? 0)), format: brief})}
     ${plot({...common, name: `Writes in ${brief(common.step)}`, values: of.writes})}
     ${plot({...common, name: 'Delay', values: of.delay_seconds, format: seconds})}
   </div>`;
@@ -155,11 +157,14 @@ function plots(name, history) {
 function approval(name, section, held, page) {
   const link = html`<p><a href=${hashOf({parts: ['section', name]})}>Section ${name}</a></p>`;
   if (!held) return html`${link}<h2>Approve ${name}</h2><p>Reading what is held …</p>`;
+  // An approval does not help a syncset that can't be read.
+  const isApprovable = ({kind}) => kind !== 'unreadable';
+  const approvable = held.objects.filter(isApprovable).length + (held.more ?? 0);
   const all = held.objects.length + (held.more ?? 0);
   if (!all && !held.because) return html`${link}<h2>Approve ${name}</h2><p>Nothing is held.</p>`;
   // Of syncsets each can be approved by itself.
   const single = section.job === 'syncsets';
-  const what = held.because ? 'the clusters as they are now' : all === 1 ? 'this change' : `these ${number(all)} changes`;
+  const what = held.because ? 'the clusters as they are now' : approvable === 1 ? 'this change' : `these ${number(approvable)} changes`;
   const columns = [
     {head: 'Object', cell: (object) => object.key},
     {head: 'Change', cell: (object) => words(object.kind)},
@@ -167,8 +172,8 @@ function approval(name, section, held, page) {
   ];
   if (single) {
     const syncset = (object) => object.key.split(' ').at(-1);
-    columns.push({head: 'Approve', cell: (object) => html`<button type="button" class="danger" ?disabled=${isApproving}
-      @click=${() => approve(name, syncset(object), held.digest, page)}>Approve ${object.key}</button>`});
+    columns.push({head: 'Approve', cell: (object) => (isApprovable(object) ? html`<button type="button" class="danger" ?disabled=${isApproving}
+      @click=${() => approve(name, syncset(object), held.digest, page)}>Approve ${object.key}</button>` : 'An approval does not help')});
   }
   return html`${link}
     <h2>Approve ${name}</h2>
@@ -177,9 +182,9 @@ function approval(name, section, held, page) {
           approved by themselves. It can't be taken back.</p>`
       : html`<p>An approval lets Towline do what is held when it arrives, which is the following as far as this page knows. It can't be taken
           back, and does not cover what comes to be held later.</p>`}
-    ${all && !held.because ? table({caption: 'What would be done', rows: held.objects, columns, most: 200}) : nothing}
-    ${held.more && !held.because ? html`<p>${number(held.more)} more are not shown.</p>` : nothing}
-    <p><button type="button" class="danger" ?disabled=${isApproving} @click=${() => approve(name, '', held.digest, page)}>Approve ${what} of ${name}</button></p>`;
+    ${all && !held.because ? table({caption: 'What would be done', rows: held.objects, columns, most: 200, more: held.more}) : nothing}
+    ${held.because || approvable ? html`<p><button type="button" class="danger" ?disabled=${isApproving}
+      @click=${() => approve(name, '', held.digest, page)}>Approve ${what} of ${name}</button></p>` : nothing}`;
 }
 
 let isApproving = false;

@@ -6,8 +6,8 @@ const clusterLink = ({namespace, name}) => html`<a href=${hashOf({parts: ['clust
 // A group of failures and a syncset in an address: `SyncSet/NAMESPACE/NAME`, `SelectorSyncSet/NAME`.
 const syncsetPath = ({kind, namespace, name}) => [kind, ...(namespace ? [namespace] : []), name].join('/');
 
-/** The first clusters of the pages before the one that is shown, in which order they were seen. */
-let before = [];
+/** Where each page begins that has been left by *Next*, by where the next one begins. A page that is loaded again knows none. */
+const before = new Map();
 
 function paths({parts: [view, namespace, name], parameters}) {
   if (view === 'cluster') {
@@ -29,7 +29,7 @@ function view(route, data, page) {
   const {fleet, failures, clusters} = Object.fromEntries(Object.entries(data).map(([key, {value}]) => [key, value]));
   const {parameters} = route;
   const select = (changed) => {
-    before = [];
+    before.clear();
     page.change({after: '', ...changed});
   };
   return html`
@@ -45,16 +45,17 @@ function view(route, data, page) {
     <p class="filter"><label for="labels">Labels (env=prod,tier)</label>
       <input id="labels" type="search" autocomplete="off" spellcheck="false" .value=${parameters.labels ?? ''}
         @change=${(event) => select({labels: event.target.value.trim()})}></p>
-    ${clusters ? html`${clusterTable(clusters.items)}${pages(clusters, parameters, page)}` : html`<p>Reading …</p>`}`;
+    ${clusters ? html`${clusterTable(clusters.items)}${pages(data.clusters, paths(route).clusters, parameters, page)}` : html`<p>Reading …</p>`}`;
 }
 
-function groups({groups: all}, {by}, page) {
+function groups({groups: all, groupsMore: more}, {by}, page) {
   return html`<p class="filter"><label for="by">Count by label</label>
       <input id="by" type="text" autocomplete="off" spellcheck="false" .value=${by ?? ''}
         @change=${(event) => page.change({by: event.target.value.trim()})}></p>
     ${all.length ? table({
       caption: `Clusters by ${by}`,
       rows: all,
+      more,
       columns: [
         {head: by, cell: ({value}) => value ?? '(without it)'},
         {head: 'Clusters', cell: ({clusters}) => number(clusters)},
@@ -66,9 +67,10 @@ function groups({groups: all}, {by}, page) {
 
 function held({held: all, heldMore: more}) {
   if (!all.length) return nothing;
-  return html`${table({
+  return table({
     caption: 'Held deletions',
     rows: all,
+    more,
     columns: [
       {head: 'Syncset', cell: ({syncset}) => syncset},
       {head: 'State', cell: () => state('held')},
@@ -76,13 +78,15 @@ function held({held: all, heldMore: more}) {
       {head: 'Why', cell: ({reason}) => reason},
       {head: 'Next step', cell: ({nextStep}) => nextStep},
     ],
-  })}${more ? html`<p>${number(more)} more are held.</p>` : nothing}`;
+  });
 }
 
 function failing({items, total}, {syncset: selected}, select) {
-  return html`${table({
+  return table({
     caption: 'What fails, by syncset and message',
     rows: items,
+    more: total - items.length,
+    where: 'listed by towline failures',
     empty: 'No syncset fails.',
     columns: [
       {head: 'Syncset', cell: (group) => `${group.kind} ${group.namespace ? `${group.namespace}/` : ''}${group.name}`},
@@ -92,7 +96,7 @@ function failing({items, total}, {syncset: selected}, select) {
       {head: 'Message of the first', cell: ({message}) => message},
       {head: 'First clusters', cell: ({clusters}) => clusters.slice(0, 3).map((one) => html`${clusterLink(one)} `)},
     ],
-  })}${total > items.length ? html`<p>${number(total - items.length)} more groups: towline failures.</p>` : nothing}`;
+  });
 }
 
 function clusterTable(rows) {
@@ -110,13 +114,16 @@ function clusterTable(rows) {
   });
 }
 
-function pages({items, continue: next}, {after}, page) {
+function pages({value: {items, continue: next}, path}, wanted, {after}, page) {
   const text = items.length ? `${items[0].namespace}/${items[0].name} and ${items.length - 1} more` : 'none on this page';
+  // Until the rows of another page have come, its neighbours are not known.
+  const isCurrent = path === wanted;
   return pager({
     text,
-    back: after ? () => page.change({after: before.pop() ?? ''}) : null,
-    next: next ? () => {
-      before.push(after ?? '');
+    backTo: after && !before.has(after) ? 'First page' : 'Previous',
+    back: isCurrent && after ? () => page.change({after: before.get(after) ?? ''}) : null,
+    next: isCurrent && next ? () => {
+      before.set(next, after ?? '');
       page.change({after: next});
     } : null,
   });

@@ -235,10 +235,12 @@ export const number = (value) => (value === null || value === undefined ? '–' 
 
 /**
  * A table. The first cell of a row is its heading. `columns` are `{head, cell, sort}`: `sort` is the name of the order that the server
- * knows, if it has one for the column, and `sorted` that of the order it has now.
+ * knows, if it has one for the column, and `sorted` that of the order it has now. `more` is how many rows the server has not given, and
+ * `where` says where those are that are not shown.
  */
-export function table({caption, columns, rows, sorted, sort, most = ROWS, empty = 'None.'}) {
+export function table({caption, columns, rows, sorted, sort, most = ROWS, more = 0, where = 'not shown', empty = 'None.'}) {
   if (!rows.length) return html`<h3>${caption}</h3><p class="empty">${empty}</p>`;
+  const hidden = Math.max(0, rows.length - most) + (more ?? 0);
   const head = (column) => {
     if (!column.sort) return html`<th scope="col">${column.head}</th>`;
     const is = column.sort === sorted;
@@ -250,7 +252,7 @@ export function table({caption, columns, rows, sorted, sort, most = ROWS, empty 
     <thead><tr>${columns.map(head)}</tr></thead>
     <tbody>${rows.slice(0, most).map((row) => html`<tr>${columns.map(({cell}, place) =>
       place === 0 ? html`<th scope="row">${cell(row)}</th>` : html`<td>${cell(row)}</td>`)}</tr>`)}</tbody>
-  </table></div>${rows.length > most ? html`<p>${number(rows.length - most)} more are not shown.</p>` : nothing}`;
+  </table></div>${hidden ? html`<p>${number(hidden)} more are ${where}.</p>` : nothing}`;
 }
 
 /** Counts by state, each of which selects its objects. */
@@ -269,10 +271,10 @@ export function filter({label, value, change}) {
       @input=${(event) => change(event.target.value)}></p>`;
 }
 
-/** What comes before and after the rows from `first` on. `back` and `next` are null where there is nothing. */
-export function pager({text, back, next}) {
+/** What comes before and after the rows that `text` names. `back` and `next` are null where there is nothing. */
+export function pager({text, back, next, backTo = 'Previous'}) {
   return html`<nav aria-label="Pages" class="pager">
-    <button type="button" ?disabled=${!back} @click=${back}>Previous</button>
+    <button type="button" ?disabled=${!back} @click=${back}>${backTo}</button>
     <span>${text}</span>
     <button type="button" ?disabled=${!next} @click=${next}>Next</button>
   </nav>`;

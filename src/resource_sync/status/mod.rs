@@ -338,12 +338,22 @@ impl status::Section for SyncReport {
     fn objects(&self, selection: &Selection) -> ObjectPage {
         let (now, clusters) = (Instant::now(), self.clusters());
         let unanswered = unanswered(&clusters);
-        self.section.index(|index| {
-            let rows = index.table.pairs().map(|(key, pair)| {
+        // Reconciles wait for the index, so what is sorted is a copy of its keys.
+        let rows: Vec<(PairKey, (), _, _)> = self.section.index(|index| {
+            let row = |(key, pair): (&PairKey, &Pair)| {
                 let (state, since) = pair.shown(now);
-                (key, pair, state, Some(since))
-            });
-            ObjectPage::of(rows, selection, |key, pair, state, since| self.listed(key, pair, state, since, unanswered))
+                (key.clone(), (), state, Some(since))
+            };
+            index.table.pairs().map(row).collect()
+        });
+        ObjectPage::of(rows.into_iter(), selection, |chosen| {
+            self.section.index(|index| {
+                let listed = |(key, (), state, since): (PairKey, (), _, _)| {
+                    let pair = index.table.get(&key)?;
+                    Some(self.listed(&key, pair, state, since, unanswered))
+                };
+                chosen.into_iter().filter_map(listed).collect()
+            })
         })
     }
 

@@ -14,7 +14,7 @@ use tower::ServiceExt;
 use super::*;
 use crate::cluster::ClusterState;
 use crate::config::SectionName;
-use crate::status::{Facts, Held, HeldObject, NotReady, ObjectState, Objects};
+use crate::status::{Facts, Held, HeldObject, NotReady, ObjectState, Objects, Purpose};
 use crate::telemetry::{Metric, Series, Totals, recorder};
 
 const NEAR: &str = "127.0.0.1:40000";
@@ -94,6 +94,31 @@ impl Section for Scripted {
     fn attach(&self) -> BoxFuture<'_, Result<Value, Refused>> {
         self.asked.lock().push("attach");
         async { Ok(json!({ "attached": 3 })) }.boxed()
+    }
+}
+
+/// A section that another replica runs.
+struct Elsewhere(SectionName);
+
+impl Section for Elsewhere {
+    fn name(&self) -> &SectionName {
+        &self.0
+    }
+
+    fn job(&self) -> &'static str {
+        "sync"
+    }
+
+    fn facts(&self) -> Facts {
+        Facts { purpose: Purpose::Elsewhere { holder: "towline-1".to_owned() }, ..Facts::default() }
+    }
+
+    fn report(&self) -> Value {
+        json!({})
+    }
+
+    fn lags(&self) -> &'static [&'static str] {
+        &["lag_seconds"]
     }
 }
 
@@ -413,8 +438,9 @@ async fn objects_are_given_in_pages_of_at_most_200() {
 }
 
 #[tokio::test]
-async fn the_last_hour_has_a_column_for_each_section_and_cluster() {
-    let admin = fixture(&[("a", Readiness::Ready), ("b", unreachable())]).admin;
+async fn the_last_hour_has_columns_of_each_section_and_of_the_clusters() {
+    let mut admin = fixture(&[("a", Readiness::Ready), ("b", unreachable())]).admin;
+    admin.sections.push(Arc::new(Elsewhere("c".parse().expect("a name"))));
     let lags = ["lag_seconds"].into();
     let counted = |writes: u32, requests: u32| {
         let text = format!(
@@ -427,32 +453,55 @@ async fn the_last_hour_has_a_column_for_each_section_and_cluster() {
     let history = admin.history.as_ref().expect("there is a page");
     history.take(&admin.sections, &clusters(), None, &first);
     history.take(&admin.sections, &clusters(), Some(&first), &second);
-    let (status, mut body) = get_json(admin, "/history").await;
-    assert_eq!(status, StatusCode::OK);
-    assert_eq!(body["times"].as_array().map(Vec::len), Some(2));
-    body["times"] = Value::Null;
-    let section = |writes: [Value; 2], delay: [Value; 2]| {
+    let admin = Arc::new(admin);
+    let get = async |uri: &str| {
+        let answer =
+            router(Arc::clone(&admin)).oneshot(request(Method::GET, uri, FAR)).await.expect("routes never fail");
+        let status = answer.status();
+        let body = to_bytes(answer.into_body(), 1 << 20).await.expect("a body");
+        let mut body: Value = serde_json::from_slice(&body).expect("JSON");
+        if let Some(times) = body["times"].as_array() {
+            body["times"] = json!(times.len());
+        }
+        (status, body)
+    };
+    let section = |counts: [Value; 2], oldest: Value, writes: Value, delay: Value| {
+        let [in_step, failing] = counts.map(|count| json!([count, count]));
         json!({
-            "total": [4, 4], "in_step": [3, 3], "failing": [0, 0], "oldest_seconds": [27.5, 27.5],
-            "writes": writes, "delay_seconds": delay,
+            "in_step": in_step, "failing": failing, "oldest_seconds": [oldest, oldest], "writes": [null, writes],
+            "delay_seconds": [null, delay],
         })
     };
-    assert_eq!(
-        body,
-        json!({
-            "step_seconds": 15, "window_seconds": 3600, "times": null,
-            "sections": {
-                "a": section([Value::Null, json!(4)], [Value::Null, json!(1.0)]),
-                "b": section([Value::Null, json!(0)], [Value::Null, Value::Null]),
-            },
-            "clusters": { "edge": { "available": [false, false], "requests": [null, 9], "errors": [null, 9] } },
-        })
-    );
+    let counts = || [json!(3), json!(0)];
+    for (name, section) in [
+        ("a", section(counts(), json!(27.5), json!(4), json!(1.0))),
+        ("b", section(counts(), json!(27.5), json!(0), Value::Null)),
+        // Another replica runs it.
+        ("c", section([Value::Null, Value::Null], Value::Null, Value::Null, Value::Null)),
+    ] {
+        let expected = json!({ "step_seconds": 15, "window_seconds": 3600, "times": 2, "section": section });
+        assert_eq!(get(&format!("/history/{name}")).await, (StatusCode::OK, expected), "{name}");
+    }
+    assert_eq!(get("/history/nosuch").await.0, StatusCode::NOT_FOUND);
+    let (status, body) = get("/history").await;
+    assert_eq!((status, &body["times"]), (StatusCode::OK, &json!(2)));
+    let edge = json!({ "requests": [null, 9], "errors": [null, 9] });
+    assert_eq!(body["clusters"], json!({ "edge": edge }));
+}
+
+#[test]
+fn clusters_of_one_api_server_have_its_requests_once() {
+    let alike = ClusterStatus { name: "hub".parse().expect("a name"), ..clusters().remove(0) };
+    let unknown = |name: &str| ClusterStatus { name: name.parse().expect("a name"), server: None, ..alike.clone() };
+    let all = [clusters(), vec![alike.clone(), unknown("new"), unknown("newer")]].concat();
+    let shown = json!(History::new(0, 5).of_clusters(&all));
+    let names: Vec<&String> = shown["clusters"].as_object().expect("clusters").keys().collect();
+    assert_eq!(names, ["edge, hub", "new", "newer"]);
 }
 
 #[tokio::test]
 async fn without_a_page_there_is_neither_a_file_of_it_nor_a_history() {
-    for uri in ["/ui/", "/ui/page.js", "/history"] {
+    for uri in ["/ui/", "/ui/page.js", "/history", "/history/a"] {
         let mut admin = fixture(&[("a", Readiness::Ready)]).admin;
         assert_ne!(get_json(fixture(&[("a", Readiness::Ready)]).admin, uri).await.0, StatusCode::NOT_FOUND, "{uri}");
         admin.history = None;
@@ -532,6 +581,7 @@ async fn a_page_that_lets_its_name_lead_here_reads_nothing() {
         "/explain/a?name=x",
         "/objects/a",
         "/history",
+        "/history/a",
         "/ui/",
         "/ui/daemon.js",
         "/nowhere",

@@ -68,7 +68,7 @@ fn the_page_gets_all_objects_in_pages_and_changes_nothing_without_the_token() {
             let again = ask(&url, Method::GET, &format!("/ui/{file}"), &[("if-none-match", &known)]).await;
             assert_eq!((again.status.as_u16(), again.text.as_str()), (304, ""), "{file}");
         }
-        for path in ["/ui/", "/objects/lane", "/history", "/status?latest=true"] {
+        for path in ["/ui/", "/objects/lane", "/history", "/history/lane", "/status?latest=true"] {
             let foreign = ask(&url, Method::GET, path, &[("host", "evil.example")]).await;
             assert_eq!(foreign.status, 421, "{path}");
         }
@@ -94,13 +94,14 @@ fn the_page_gets_all_objects_in_pages_and_changes_nothing_without_the_token() {
         assert_eq!(get("/objects/lane?limit=201").await.status, 400);
         assert_eq!(get("/objects/nosuch").await.status, 404);
         let sampled = eventually("a first sample of the last hour", LIMIT, async || {
-            let history = get("/history").await.json();
-            if history["sections"]["lane"]["in_step"][0].is_number() { Ok(history) } else { Err(history.to_string()) }
+            let history = get("/history/lane").await.json();
+            if history["section"]["in_step"][0].is_number() { Ok(history) } else { Err(history.to_string()) }
         })
         .await
         .unwrap();
         assert_eq!((&sampled["step_seconds"], &sampled["window_seconds"]), (&json!(15), &json!(3600)));
-        assert!(sampled["clusters"]["edge"]["available"][0].is_boolean(), "{sampled}");
+        let of_clusters = get("/history").await.json();
+        assert_eq!(of_clusters["clusters"]["edge"]["requests"][0], Value::Null, "{of_clusters}");
 
         let approve = async |headers: &[(&str, &str)]| {
             let reply = ask(&url, Method::POST, "/approve/lane", headers).await;
@@ -109,6 +110,25 @@ fn the_page_gets_all_objects_in_pages_and_changes_nothing_without_the_token() {
         let needs = "changes need the admin token: --token-file FILE, or TOWLINE_ADMIN_TOKEN_FILE".to_owned();
         assert_eq!(approve(&[("origin", &url)]).await, (401, needs));
         assert_eq!(approve(&[("authorization", "Bearer open")]).await, (401, "wrong admin token".to_owned()));
-        assert_eq!(approve(&[("authorization", "Bearer sesame")]).await.0, 409, "nothing is held");
+        assert_eq!(approve(&[("authorization", "Bearer sesame")]).await, (409, "nothing is held".to_owned()));
+        // What is held has a digest, also if it is nothing, and an approval of something else is refused.
+        let digest = get("/held/lane").await.json()["digest"].as_str().unwrap().to_owned();
+        let changed = "what is held has changed since it was listed: list it again";
+        for (digest, error) in [(digest.as_str(), "nothing is held"), ("0", changed)] {
+            let reply = ask(
+                &url,
+                Method::POST,
+                &format!("/approve/lane?digest={digest}"),
+                &[("authorization", "Bearer sesame")],
+            )
+            .await;
+            assert_eq!((reply.status.as_u16(), &reply.json()["error"]), (409, &json!(error)));
+        }
+
+        let without =
+            start(&("[daemon]\nui = false\n".to_owned() + &lane.clusters() + &lane.section("other", ""))).await;
+        for (path, status) in [("/ui/", 404), ("/ui/page.js", 404), ("/history", 404), ("/objects/other", 200)] {
+            assert_eq!(ask(&without.admin_url(), Method::GET, path, &[]).await.status, status, "{path}");
+        }
     });
 }
