@@ -136,7 +136,8 @@ macro_rules! clusters {
 }
 
 /// Further queries of a statement: `state` has the rows of `mine` with the state that each cluster has if nothing pauses it. Where these are
-/// not `all` clusters, what fails and what is held is read of them alone.
+/// not `all` clusters, what fails and what is held is read of them alone. It is looked up in a hash and not joined: a server that has last
+/// analyzed the tables when nothing failed would read all that fails for each cluster.
 macro_rules! state {
     (all) => {
         state!("", "")
@@ -146,20 +147,18 @@ macro_rules! state {
     };
     ($of_failing:literal, $of_held:literal) => {
         concat!(
-            "failing as materialized (select distinct r.cluster from towline_result r",
+            "failing as materialized (select r.cluster from towline_result r",
             $of_failing,
             " where r.result = 'Failure'), \
-             held as materialized (select distinct l.cluster from towline_guard g join towline_lost l on l.syncset = g.syncset",
+             held as materialized (select l.cluster from towline_guard g join towline_lost l on l.syncset = g.syncset",
             $of_held,
             " where g.held and l.objects > l.approved), \
              state as (select m.*, p.last_contact, case when w.ready_at <= now() then w.ready_at end as due_since, \
                  case when not p.reachable and p.retry_at is null then 'refused' when not p.reachable then 'unreachable' \
-                   when f.cluster is not null then 'failing' when h.cluster is not null then 'held' \
-                   when p.cluster is null or p.reachable is null or p.retry_at > now() or w.cluster is not null then 'due' \
+                   when m.id in (select cluster from failing) then 'failing' when m.id in (select cluster from held) then 'held' \
+                   when p.cluster is null or p.reachable is null or p.retry_at > now() or w.ready_at <= now() or w.until >= now() then 'due' \
                    else 'in_step' end as state \
-               from mine m left join towline_cluster p on p.cluster = m.id \
-                 left join (select * from towline_work where ready_at <= now() or until >= now()) w on w.cluster = m.id \
-                 left join failing f on f.cluster = m.id left join held h on h.cluster = m.id)"
+               from mine m left join towline_cluster p on p.cluster = m.id left join towline_work w on w.cluster = m.id)"
         )
     };
 }
