@@ -195,6 +195,9 @@ impl Postgres {
             "fsync=off",
             "full_page_writes=off",
             "autovacuum=off",
+            // Of 1 GB that each of twenty servers would keep otherwise, nobody needs anything.
+            "min_wal_size=32MB",
+            "max_wal_size=96MB",
             // All tests of a suite share one server.
             "max_connections=300",
         ] {
