@@ -92,6 +92,12 @@ pub struct RbacCommand {
     /// Only those for this cluster of the configuration
     #[arg(long, value_name = "NAME")]
     pub cluster: Option<ClusterName>,
+    /// The name of the roles: another one for each daemon of a cluster
+    #[arg(long, value_name = "NAME", default_value = "towline")]
+    pub name: String,
+    /// Also print bindings to this account, which the daemon uses on the cluster
+    #[arg(long, value_name = "NAMESPACE/NAME", requires = "cluster")]
+    pub service_account: Option<String>,
 }
 
 pub enum Given {

@@ -20,7 +20,10 @@ pub fn execute(jobs: JobList, arguments: impl IntoIterator<Item = OsString>) -> 
             if command.connect { block_on(check::connect(&config, jobs)) } else { check::file(&config, jobs) }
         }),
         Given::Own(Command::Rbac(command)) => {
-            with_config(jobs.load(command.file.path()), |config| rbac::print(&config, command.cluster.as_ref()))
+            let print = |config: Config| {
+                rbac::print(&config, command.cluster.as_ref(), &command.name, command.service_account.as_deref())
+            };
+            with_config(jobs.load(command.file.path()), print)
         }
         Given::Own(Command::Completion { shell }) => written(cli::complete(jobs, shell, &mut std::io::stdout())),
         Given::Own(Command::Man { directory }) => written(cli::man_pages(jobs, &directory)),

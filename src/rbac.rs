@@ -1,11 +1,11 @@
-//! `towline rbac`: the roles that a configuration needs, of the lists that `towline check --connect` reviews.
+//! `towline rbac`: the roles that a configuration needs, of the lists that `towline check --connect` reviews, and their bindings to an account.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
 use crate::cluster::{AccessRequest, Kind, Verb};
-use crate::config::{ClusterName, SectionName};
+use crate::config::{ClusterAccess, ClusterName, SectionName};
 use crate::job::Config;
 use crate::job::check::say;
 use crate::job::command::{Exit, complain};
@@ -13,8 +13,24 @@ use crate::job::output::yaml;
 use crate::job::permission::{Kinds, Place};
 use crate::{election, state};
 
-/// The name of all roles: of one daemon, a namespace has one, and a cluster another one.
-const NAME: &str = "towline";
+/// A service account, written `NAMESPACE/NAME`.
+struct Account<'t> {
+    namespace: &'t str,
+    name: &'t str,
+}
+
+impl<'t> Account<'t> {
+    fn of(text: &'t str) -> Option<Self> {
+        let (namespace, name) = text.split_once('/')?;
+        let is_one = !namespace.is_empty() && !name.is_empty() && !name.contains('/');
+        is_one.then_some(Self { namespace, name })
+    }
+}
+
+/// Whether an API server takes this name of a role.
+fn is_name(text: &str) -> bool {
+    !matches!(text, "" | "." | "..") && !text.contains(['/', '%'])
+}
 
 /// Where a role applies.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,8 +44,8 @@ pub enum Scope {
 /// Verbs by group, resource with its subresource, and name (empty: any).
 type Access = BTreeMap<(String, String, String), BTreeSet<Verb>>;
 
-/// Prints the roles for every cluster, or for one of them.
-pub fn print(config: &Config, cluster: Option<&ClusterName>) -> Exit {
+/// Prints the roles for every cluster, or those for one of them, with bindings if the daemon's account there is given.
+pub fn print(config: &Config, cluster: Option<&ClusterName>, name: &str, account: Option<&str>) -> Exit {
     let known: BTreeSet<&ClusterName> =
         config.clusters.keys().chain(config.jobs.iter().flat_map(|job| job.clusters())).collect();
     if let Some(name) = cluster.filter(|name| !known.contains(name)) {
@@ -37,19 +53,39 @@ pub fn print(config: &Config, cluster: Option<&ClusterName>) -> Exit {
         complain(&format!("--cluster {name}: the configuration has {}", known.join(", ")));
         return Exit::Usage;
     }
-    let is_wanted = |place: &Place| cluster.is_none_or(|name| *place == Place::Cluster(name.clone()));
-    let roles = roles(config);
-    let wanted: Vec<String> = roles.iter().filter(|((place, _), _)| is_wanted(place)).map(text).collect();
-    if wanted.is_empty() {
+    if !is_name(name) {
+        complain(&format!("--name {name}: a role's name is not empty, and has no / and no %"));
+        return Exit::Usage;
+    }
+    let bound = account.map(Account::of);
+    if let (Some(account), Some(None)) = (account, &bound) {
+        complain(&format!("--service-account {account}: write NAMESPACE/NAME"));
+        return Exit::Usage;
+    }
+    let documents = documents(config, cluster, name, bound.flatten().as_ref());
+    if documents.is_empty() {
         complain("no role is needed");
     } else {
         say(&format!(
-            "# All roles are named {NAME}. Where another daemon has roles in the same cluster or namespace, rename them: `kubectl apply`\n\
-             # would replace the other one's.\n{}",
-            wanted.join("---\n").trim_end()
+            "# All roles are named {name}. Those of another daemon in the same cluster or namespace need another --name: `kubectl apply`\n\
+             # would replace these by them.\n{}",
+            documents.join("---\n").trim_end()
         ));
     }
     Exit::Done
+}
+
+fn documents(config: &Config, cluster: Option<&ClusterName>, name: &str, account: Option<&Account<'_>>) -> Vec<String> {
+    let is_wanted = |place: &Place| cluster.is_none_or(|name| *place == Place::Cluster(name.clone()));
+    // A pod runs in the namespace of its account.
+    let is_own = |name| config.clusters.get(name).is_none_or(|cluster| cluster.access == ClusterAccess::InCluster);
+    let of_pod = account.filter(|_| cluster.is_some_and(is_own)).map(|account| account.namespace);
+    let mut documents = Vec::new();
+    for ((place, scope), access) in roles(config).iter().filter(|((place, _), _)| is_wanted(place)) {
+        documents.push(format!("{}{}", comment(place, scope, of_pod), yaml(&role(scope, access, name, of_pod))));
+        documents.extend(account.map(|account| yaml(&binding(scope, name, account, of_pod))));
+    }
+    documents
 }
 
 fn roles(config: &Config) -> BTreeMap<(Place, Scope), Access> {
@@ -99,26 +135,49 @@ pub fn requests(config: &Config) -> Vec<(Place, Scope, AccessRequest)> {
     requests
 }
 
-fn text(((place, scope), access): (&(Place, Scope), &Access)) -> String {
+fn comment(place: &Place, scope: &Scope, of_pod: Option<&str>) -> String {
     let on = match place {
         Place::Cluster(name) => format!("the cluster {name}"),
         Place::HubOfSecret => "the hub that the Secret of a lease leads to".to_owned(),
     };
-    let (kind, within) = match scope {
-        Scope::Cluster => ("ClusterRole", ""),
-        Scope::Namespace(_) => ("Role", ""),
-        Scope::NamespaceOfPod => ("Role", ", in the namespace of the daemon's pod"),
+    let is_unknown = *scope == Scope::NamespaceOfPod && of_pod.is_none();
+    format!("# On {on}{}.\n", if is_unknown { ", in the namespace of the daemon's pod" } else { "" })
+}
+
+/// The name, and the namespace of a scope where it is known.
+fn metadata(scope: &Scope, name: &str, of_pod: Option<&str>) -> Value {
+    let namespace = match scope {
+        Scope::Cluster => None,
+        Scope::Namespace(namespace) => Some(namespace.as_str()),
+        Scope::NamespaceOfPod => of_pod,
     };
-    let mut role = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": kind,
-        "metadata": {"name": NAME},
-        "rules": rules(access),
-    });
-    if let (Scope::Namespace(namespace), Some(metadata)) = (scope, role.get_mut("metadata")) {
-        *metadata = json!({"name": NAME, "namespace": namespace});
+    match namespace {
+        Some(namespace) => json!({"name": name, "namespace": namespace}),
+        None => json!({"name": name}),
     }
-    format!("# On {on}{within}.\n{}", yaml(&role))
+}
+
+fn kind(scope: &Scope) -> &'static str {
+    if *scope == Scope::Cluster { "ClusterRole" } else { "Role" }
+}
+
+fn role(scope: &Scope, access: &Access, name: &str, of_pod: Option<&str>) -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": kind(scope),
+        "metadata": metadata(scope, name, of_pod),
+        "rules": rules(access),
+    })
+}
+
+fn binding(scope: &Scope, name: &str, account: &Account<'_>, of_pod: Option<&str>) -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": format!("{}Binding", kind(scope)),
+        "metadata": metadata(scope, name, of_pod),
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind(scope), "name": name},
+        "subjects": [{"kind": "ServiceAccount", "namespace": account.namespace, "name": account.name}],
+    })
 }
 
 /// A rule for each resource and list of verbs, and of the names that have the same verbs.
@@ -170,7 +229,7 @@ mod tests {
             let (comment, _) = text.split_once('\n').expect("a comment");
             (comment.to_owned(), serde_saphyr::from_str(&text).expect("YAML"))
         };
-        roles(config).iter().map(text).map(of).collect()
+        super::documents(config, None, "towline", None).into_iter().map(of).collect()
     }
 
     #[test]
@@ -206,5 +265,39 @@ mod tests {
         let (_, role) = documents.iter().find(|(comment, _)| comment.contains("daemon's pod")).expect("a role");
         assert_eq!((&role["kind"], role["metadata"].get("namespace")), (&json!("Role"), None));
         assert!(role["rules"].to_string().contains("towline-databases"), "{role}");
+    }
+    #[test]
+    fn each_role_is_bound_in_its_namespace_to_the_account_of_the_cluster() {
+        let config = JOBS.parse(&FILE.replace("state_namespace = \"kept\"", ""), []).expect("a configuration");
+        let account = Account::of("home/daemon").expect("an account");
+        let bound = |cluster: &str| {
+            let cluster: ClusterName = cluster.parse().expect("a name");
+            let documents = super::documents(&config, Some(&cluster), "other", Some(&account));
+            let documents: Vec<Value> =
+                documents.iter().map(|text| serde_saphyr::from_str(text).expect("YAML")).collect();
+            let pairs = documents.chunks(2).map(|pair| {
+                let [role, binding] = pair else { panic!("{pair:?}") };
+                assert_eq!(binding["metadata"], role["metadata"]);
+                assert_eq!(
+                    (&binding["roleRef"]["kind"], &binding["roleRef"]["name"]),
+                    (&role["kind"], &json!("other"))
+                );
+                let subject = json!({"kind": "ServiceAccount", "namespace": "home", "name": "daemon"});
+                assert_eq!(binding["subjects"], json!([subject]));
+                (binding["kind"].as_str().map(str::to_owned), role["metadata"]["namespace"].as_str().map(str::to_owned))
+            });
+            pairs.collect::<Vec<_>>()
+        };
+        let (cluster, role) = (Some("ClusterRoleBinding".to_owned()), Some("RoleBinding".to_owned()));
+        let expected =
+            [(cluster.clone(), None), (role.clone(), Some("add-on".to_owned())), (role, Some("home".to_owned()))];
+        assert_eq!(bound("edge"), expected);
+        assert_eq!(bound("hub"), [(cluster, None)]);
+    }
+
+    #[test]
+    fn names_that_no_role_and_no_account_can_have_are_refused() {
+        assert!(is_name("towline:edge") && ["", ".", "..", "a/b", "a%b"].iter().all(|name| !is_name(name)));
+        assert!(["", "a", "a/", "/b", "a/b/c"].iter().all(|account| Account::of(account).is_none()));
     }
 }
