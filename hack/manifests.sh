@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Renders the presets of the chart for those who use kustomize. Beside a kustomization it writes towline.yaml, and towline.toml, of which
-# the kustomization makes the ConfigMap. What only Helm reads is left out.
+# the kustomization makes the ConfigMap. The definition of a kind has a file of its own, definition.yaml: who deletes what towline.yaml has
+# keeps its objects. What only Helm reads is left out.
 #
 # Usage: hack/manifests.sh [DIRECTORY]   (default deploy)
 set -euo pipefail
@@ -14,13 +15,17 @@ render() { # directory preset release namespace [flag...]
     rendered=$("$helm" template "$release" deploy/chart --namespace "$namespace" --kube-version 1.30.0 --values "deploy/chart/presets/$preset.yaml" \
         --set image.repository=towline "$@")
     mkdir -p "$directory"
-    awk -v preset="$preset${*:+, with $*}" -v configuration="$directory/towline.toml" '
+    awk -v preset="$preset${*:+, with $*}" -v configuration="$directory/towline.toml" -v definition="$directory/definition.yaml" '
         function document() {
             if (text ~ /\nkind: ConfigMap\n/) print substr(toml, 2) >configuration
+            else if (text ~ /\nkind: CustomResourceDefinition\n/) print made text >definition
             else if (text) print "---" text
             text = ""
         }
-        BEGIN { print "# Made by `make manifests` of deploy/chart with the preset " preset "." }
+        BEGIN {
+            made = "# Made by `make manifests` of deploy/chart with the preset " preset "."
+            print made
+        }
         /^---$/ { document(); next }
         /^# Source: / || /^ *helm\.sh\/chart: / || /^ *app\.kubernetes\.io\/managed-by: Helm$/ { next }
         /^ *# The daemon reads its configuration once\.$/ { left_out = 3 }

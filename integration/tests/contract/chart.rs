@@ -597,7 +597,7 @@ fn the_manifests_are_what_the_chart_makes() {
             assert!(same, "{} is outdated: run `make manifests`", of_tree.display());
             compared += 1;
         }
-        assert_eq!(compared, 18);
+        assert_eq!(compared, 20);
         fs::remove_dir_all(room).unwrap();
     });
 }
