@@ -11,7 +11,9 @@ use integration::port::Port;
 use integration::postgres::{HUB, Transport};
 use integration::{Postgres, Towline, eventually, programs, users};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::PostParams;
 use kube::{Api, Client};
+use serde_json::json;
 use tokio::process::Command;
 
 /// Longer than anything here takes while two cores are busy with something else.
@@ -100,6 +102,13 @@ impl Terminal {
     }
 }
 
+/// What a controller does in every namespace.
+async fn authority(plane: &ControlPlane, client: &Client) {
+    let map = json!({"metadata": {"name": "kube-root-ca.crt"}, "data": {"ca.crt": plane.authority_pem()}});
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "start");
+    maps.create(&PostParams::default(), &serde_json::from_value(map).unwrap()).await.unwrap();
+}
+
 /// What the kubelet does with the pod of the release.
 async fn daemon(client: &Client, terminal: &Terminal, hub: &Port, database: &str) -> Towline {
     let configuration = Api::<ConfigMap>::namespaced(client.clone(), "start").get("towline.config").await.unwrap();
@@ -127,6 +136,7 @@ pub(crate) async fn is_as_the_page_says(plane: &ControlPlane, client: &Client) {
     let hub = Port::take().unwrap();
     let terminal = Terminal::new(plane, &hub);
     terminal.run(install).await.unwrap();
+    authority(plane, client).await;
     let daemon = daemon(client, &terminal, &hub, &database).await;
     terminal.run(register).await.unwrap();
     let says = async |what: &str, block: &str, expected: &str| {
