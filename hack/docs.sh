@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the book of the documentation in target/docs/html, with the pages of commands and keys.
+# Makes the book of the documentation in target/docs/html, with the pages of commands and keys, and looks at all links in it.
 #
 # Usage: hack/docs.sh TOWLINE   (the binary, whose help the page of commands has)
 set -euo pipefail
@@ -13,7 +13,7 @@ mdbook --version >/dev/null 2>&1 || {
 rm -rf "$work"
 mkdir -p "$work/src"
 cp docs/book.toml "$work/"
-git ls-files -z -- '*.md' LICENSE config deploy docs clients/go integration/sql integration/tests | xargs -0 cp --parents --target-directory "$work/src"
+git ls-files -z -- '*.md' LICENSE config deploy docs clients/go integration/sql | xargs -0 cp --parents --target-directory "$work/src"
 mv "$work/src/docs/SUMMARY.md" "$work/src/"
 
 {
@@ -28,4 +28,5 @@ mv "$work/src/docs/SUMMARY.md" "$work/src/"
     echo '```'
 } >"$work/src/docs/keys.md"
 mdbook build "$work"
+hack/book-links.py "$work/html"
 echo "docs: $work/html/index.html" >&2
