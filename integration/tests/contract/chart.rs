@@ -257,6 +257,7 @@ fn what_people_get_wrong_is_derived() {
         // Preset, flags, replicas, strategy, seconds of grace, and whether the pod has a token and the hub a Service.
         for (preset, flags, replicas, strategy, grace, token, service) in [
             ("edge", &[][..], 1, "Recreate", 45, true, false),
+            ("edge", &["--set", "replicas=0"], 0, "Recreate", 45, true, false),
             ("edge-replicated", &[], 2, "RollingUpdate", 45, true, false),
             ("edge-replicated", &["--set", "replicas=1"], 1, "RollingUpdate", 45, true, false),
             ("edge", &["--set", "config.daemon.shutdown_grace=1m 30s"], 1, "Recreate", 105, true, false),
