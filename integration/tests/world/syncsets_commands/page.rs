@@ -45,7 +45,7 @@ fn the_commands_of_the_quick_start_bring_a_syncset_onto_a_cluster() {
         std::fs::create_dir_all(&folder).expect("a folder");
 
         // The hub that the page starts has a free port here, and a database of its own; all other variables are the page's.
-        assert!(start.ends_with("\ntowline hub\n"), "{start}");
+        assert!(start.ends_with(" towline hub\n"), "{start}");
         let exported =
             printed(&typed("towline() { env | grep -E '^(SYNCSET|TOWLINE__)'; }", start, &folder, &[]).await);
         let variables: Vec<(&str, &str)> = exported.lines().map(|line| line.split_once('=').expect("a name")).collect();
