@@ -45,7 +45,7 @@ done
 
 readonly work=$PWD/target/dist
 rm -rf dist "$work"
-mkdir -p "$work/source" "$work/dist/image"
+mkdir -p "$work/source" "$work/dist"
 git archive HEAD | tar -x -C "$work/source"
 
 # The same bytes each time. Arguments: file, directory that holds it, what goes in
@@ -102,16 +102,16 @@ rootfs() { # architecture
         for package in ./*.deb; do dpkg-deb --extract "$package" unpacked; done
     )
     cp "$work/$1/towline" "$root/usr/bin/"
-    # The libraries that the binary names, and the loader, where it looks for them.
-    local library found
+    # The loader and the libraries that the binary names, where it looks for them.
+    local loader library found
+    loader=$(readelf --program-headers "$work/$1/towline" | sed -n 's/.*interpreter: \(.*\)\]/\1/p')
     for library in $(readelf --dynamic "$work/$1/towline" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p'); do
+        [[ $library != "$(basename "$loader")" ]] || continue
         found=$(find "$apt/unpacked" -name "$library" -print -quit)
         [[ -n $found ]] || fail "the binary for $1 needs $library, which libc6 and libgcc-s1 do not have"
         mkdir -p "$root/lib"
         cp --dereference "$found" "$root/lib/"
     done
-    local loader
-    loader=$(readelf --program-headers "$work/$1/towline" | sed -n 's/.*interpreter: \(.*\)\]/\1/p')
     mkdir -p "$root$(dirname "$loader")"
     cp --dereference "$(find "$apt/unpacked" -name "$(basename "$loader")" -print -quit)" "$root$loader"
     cp --dereference /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"
@@ -122,9 +122,9 @@ rootfs() { # architecture
 digest() { echo "sha256:$(sha256sum "$1" | cut -d ' ' -f 1)"; }
 size() { stat --format %s "$1"; }
 
-# The manifest of one platform in the layout, as the last stage of the Dockerfile says.
+# The manifest of one platform in a layout, as the last stage of the Dockerfile says.
 image() { # architecture
-    local layout=ocidir://$work/dist/image layer=$work/layer-$1.tar.gz config=$work/config-$1.json
+    local layout=ocidir://$work/layout layer=$work/layer-$1.tar.gz config=$work/config-$1.json
     rootfs "$1"
     archive "$layer" "$work/rootfs-$1" .
     local environment user entry command
@@ -149,9 +149,11 @@ references=()
 for architecture in $platforms; do
     pack "$architecture"
     image "$architecture"
-    references+=(--ref "ocidir://$work/dist/image@$(digest "$work/manifest-$architecture.json")")
+    references+=(--ref "ocidir://$work/layout@$(digest "$work/manifest-$architecture.json")")
 done
-"$regctl" index create "ocidir://$work/dist/image:$version" "${references[@]}"
+"$regctl" index create "ocidir://$work/layout:$version" "${references[@]}"
+# The copy names nothing but the index, which leads to the platforms.
+"$regctl" image copy "ocidir://$work/layout:$version" "ocidir://$work/dist/image:$version" >&2
 
 mkdir -p "$work/chart"
 cp -r "$work/source/deploy/chart" "$work/chart/towline"
@@ -160,6 +162,7 @@ archive "$work/dist/towline-$version.tgz" "$work/chart" towline
 
 (cd "$work/dist" && find . -type f ! -name SHA256SUMS -printf '%P\0' | sort -z | xargs -0 sha256sum >"$work/SHA256SUMS")
 mv "$work/SHA256SUMS" "$work/dist/"
+chmod -R u=rwX,go=rX "$work/dist"
 mv "$work/dist" dist
 rm -rf "$work"
 echo "release: dist/ has $version for $platforms" >&2

@@ -69,7 +69,10 @@ fn anchors(text: &str) -> BTreeSet<String> {
 fn normal(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();
     for part in path.components() {
-        if part == Component::ParentDir { drop(normal.pop()) } else { normal.push(part) }
+        match part {
+            Component::ParentDir => _ = normal.pop(),
+            part => normal.push(part),
+        }
     }
     normal
 }
