@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Writes a release to dist/: for each platform an archive with the binary, completions and man pages, and an SBOM; an OCI layout with one
-# index for all platforms; the chart; SHA256SUMS. It is made in target/ and moved at the end, so that an interrupted one leaves no dist/.
+# index for all platforms; the chart; the book; SHA256SUMS. It is made in target/ and moved at the end, so that an interrupted one leaves no dist/.
 #
 # Usage: hack/release.sh [check]   check: only what has to be so before
 #   PLATFORMS  default: amd64 arm64
@@ -39,8 +39,8 @@ python3 -m venv "$tools"
 export PATH=$tools/bin:$PATH
 regctl=$(hack/release/regctl/build.sh)
 helm=$(integration/helm/build.sh)
-for tool in auditable cyclonedx; do
-    command -v "cargo-$tool" >/dev/null || fail "cargo $tool is missing: cargo install --locked cargo-$tool"
+for tool in cargo-auditable cargo-cyclonedx mdbook; do
+    command -v "$tool" >/dev/null || fail "$tool is missing: cargo install --locked $tool"
 done
 
 readonly work=$PWD/target/dist
@@ -70,16 +70,20 @@ build() { # architecture
     )
     mkdir -p "$work/$1"
     cp "$work/../dist-build/$target/release/towline" "$work/$1/"
-    mv "$work/source/sbom.json" "$work/dist/towline-$version-linux-$1.cdx.json"
+    sed "s|path+file://$work/source|path+file://.|g" "$work/source/sbom.json" >"$work/dist/towline-$version-linux-$1.cdx.json"
 }
 
-# Completions and man pages are the same for all platforms: the binary of this machine writes them.
+# Completions, man pages and the book are the same for all platforms: the binary of this machine writes them.
 describe() {
     local own=$work/amd64/towline shell
     [[ $(uname -m) != aarch64 ]] || own=$work/arm64/towline
     mkdir -p "$work/described/completions" "$work/described/man"
     for shell in bash zsh fish; do "$own" completion "$shell" >"$work/described/completions/towline.$shell"; done
     "$own" man "$work/described/man"
+    hack/docs.sh "$own" >&2
+    mkdir -p "$work/book"
+    cp -r target/docs/html "$work/book/towline-$version-docs"
+    archive "$work/dist/towline-$version-docs.tar.gz" "$work/book" "towline-$version-docs"
 }
 
 pack() { # architecture
