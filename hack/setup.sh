@@ -120,6 +120,7 @@ if [[ $purpose == test && -z ${KUBEBUILDER_ASSETS:-} ]]; then
     integration/reference/build.sh >/dev/null
     integration/linearizability/build.sh >/dev/null
     integration/templates/build.sh >/dev/null
+    integration/kstatus/build.sh >/dev/null
 fi
 if [[ $purpose == test ]]; then
     integration/schemathesis/build.sh >/dev/null

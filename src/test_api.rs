@@ -116,6 +116,9 @@ pub mod syncset {
         pub mod guard {
             pub use crate::syncset::plan::guard::Cause;
         }
+        pub mod health {
+            pub use crate::syncset::plan::health::{State, Verdict, judge};
+        }
         pub mod name {
             pub use crate::syncset::plan::name::{Digest, ObjectRef, SyncSetKind, SyncSetName};
         }

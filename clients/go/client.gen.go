@@ -661,6 +661,12 @@ type FleetGroup struct {
 	Value *string `json:"value,omitempty"`
 }
 
+// Health How the health of what a syncset sends is read.
+type Health struct {
+	// Within How long its objects may take to become current: a duration from `1m` to `24h`, by default `10m`.
+	Within *string `json:"within,omitempty"`
+}
+
 // HeldSyncSet A syncset that deletes nothing until that is approved.
 type HeldSyncSet struct {
 	// Clusters On how many clusters it would delete objects.
@@ -1252,6 +1258,9 @@ type SelectorSyncSetSpec struct {
 	// EnableResourceTemplates Whether string values of resources are templates.
 	EnableResourceTemplates *bool `json:"enableResourceTemplates,omitempty"`
 
+	// Health Given, even if empty: whether what was applied works is read, and shown in each cluster's `ClusterSync`.
+	Health *Health `json:"health,omitempty"`
+
 	// Patches Patches of objects that exist on the cluster.
 	Patches *[]Patch `json:"patches,omitempty"`
 
@@ -1571,6 +1580,9 @@ type SyncSetSpec struct {
 
 	// EnableResourceTemplates Whether string values of resources are templates.
 	EnableResourceTemplates *bool `json:"enableResourceTemplates,omitempty"`
+
+	// Health Given, even if empty: whether what was applied works is read, and shown in each cluster's `ClusterSync`.
+	Health *Health `json:"health,omitempty"`
 
 	// Patches Patches of objects that exist on the cluster.
 	Patches *[]Patch `json:"patches,omitempty"`

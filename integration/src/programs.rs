@@ -15,6 +15,7 @@ static CONTROL_PLANE: OnceCell<PathBuf> = OnceCell::const_new();
 static REFERENCE: OnceCell<PathBuf> = OnceCell::const_new();
 static LINEARIZABILITY: OnceCell<PathBuf> = OnceCell::const_new();
 static TEMPLATES: OnceCell<PathBuf> = OnceCell::const_new();
+static KSTATUS: OnceCell<PathBuf> = OnceCell::const_new();
 static HELM: OnceCell<PathBuf> = OnceCell::const_new();
 static CLIENT_GENERATOR: OnceCell<PathBuf> = OnceCell::const_new();
 static SCHEMATHESIS: OnceCell<PathBuf> = OnceCell::const_new();
@@ -50,6 +51,12 @@ pub async fn templates() -> Result<PathBuf, Error> {
     const SCRIPT: &str = "integration/templates/build.sh";
     let build = || script("the renderer of templates (integration/templates/build.sh)", SCRIPT);
     TEMPLATES.get_or_try_init(build).await.cloned()
+}
+
+/// Path of the program that judges objects as kstatus does (`integration/kstatus`), which is built where nobody has built it yet: a minute.
+pub async fn kstatus() -> Result<PathBuf, Error> {
+    let path = "integration/kstatus/build.sh";
+    KSTATUS.get_or_try_init(|| script("kstatus (integration/kstatus/build.sh)", path)).await.cloned()
 }
 
 /// Path of Helm (`integration/helm`), which is built where nobody has built it yet: two minutes.

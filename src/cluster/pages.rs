@@ -13,6 +13,7 @@ use super::reply::{Reading, Unreadable};
 use super::{Cluster, Error, Kind};
 use elements::{Elements, LARGEST_ELEMENT};
 
+const WHOLE_LIST: &str = "application/json";
 const METADATA_LIST: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 /// Objects a page.
 const PAGE_SIZE: usize = 500;
@@ -86,7 +87,7 @@ where
     }
 }
 
-/// A list of metadata that is read page by page, and object by object, so that no more is in memory than what is taken from a page.
+/// A list of metadata, or of whole objects, that is read page by page, and object by object, so that no more is in memory than what is taken from a page.
 #[derive(Debug)]
 pub struct Pages {
     resource: String,
@@ -95,8 +96,9 @@ pub struct Pages {
     next: Option<String>,
     most: usize,
     left: usize,
-    /// The most bytes of an object's metadata.
+    /// The most bytes of an object, or of its metadata.
     largest: usize,
+    accept: &'static str,
 }
 
 impl Pages {
@@ -109,7 +111,15 @@ impl Pages {
             first.extend(utf8_percent_encode(labels, NON_ALPHANUMERIC));
         }
         let next = Some(first.clone());
-        Self { resource: kind.full_resource(), next, first, most, left: most, largest: LARGEST_ELEMENT }
+        Self {
+            resource: kind.full_resource(),
+            next,
+            first,
+            most,
+            left: most,
+            largest: LARGEST_ELEMENT,
+            accept: METADATA_LIST,
+        }
     }
 
     /// The same list, of which an object with more metadata than this is an error: who reads several lists at once has an object of
@@ -117,6 +127,12 @@ impl Pages {
     #[must_use]
     pub fn of_objects_up_to(self, bytes: usize) -> Self {
         Self { largest: bytes, ..self }
+    }
+
+    /// The same list with the objects as a whole.
+    #[must_use]
+    pub fn of_whole_objects(self) -> Self {
+        Self { accept: WHOLE_LIST, ..self }
     }
 
     pub fn has_next(&self) -> bool {
@@ -136,7 +152,7 @@ impl Pages {
         choose: impl FnMut(Element<'_>) -> serde_json::Result<Option<T>> + Send,
     ) -> Result<Option<Vec<T>>, Error> {
         let Some(path) = &self.next else { return Ok(None) };
-        let page = cluster.fetch_in_parts(path, METADATA_LIST, PageReading::new(self.largest, choose)).await?;
+        let page = cluster.fetch_in_parts(path, self.accept, PageReading::new(self.largest, choose)).await?;
         self.left = self.left.checked_sub(page.count.max(1)).ok_or_else(|| self.too_many())?;
         self.next = match page.next.as_str() {
             "" => None,

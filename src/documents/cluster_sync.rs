@@ -1,5 +1,5 @@
 //! What the status of a `ClusterSync` names beside what is stored in it: for each syncset the objects that it deletes on the cluster when it
-//! no longer wants them, and those that it wants and another syncset sends.
+//! no longer wants them, those that it wants and another syncset sends, and those that are not healthy.
 //!
 //! They are stored for each object and not in the document, which would be written with every one of them: they are read with the
 //! document. So they have no version of their own, and what a client sends back of them is not stored.
@@ -13,6 +13,8 @@ const MOST: usize = 1_000;
 const TO_DELETE: &str = "resourcesToDelete";
 /// What another syncset sends, in the same way.
 const SUPERSEDED: &str = "superseded";
+/// What is not current, each with its state, reason and message, as it was read when the syncset had been applied as it is now.
+const UNHEALTHY: &str = "unhealthy";
 /// The field that says how many objects more there are than are named; absent if all are.
 const OMITTED: &str = "Omitted";
 /// The lists of a status that have an entry for each syncset, and the kinds of these.
@@ -20,7 +22,7 @@ const LISTS: [(&str, &str); 2] = [("syncSets", "SyncSet"), ("selectorSyncSets", 
 
 /// The fields of an entry that are not stored.
 fn fields() -> impl Iterator<Item = String> {
-    [TO_DELETE, SUPERSEDED].into_iter().flat_map(|field| [field.to_owned(), format!("{field}{OMITTED}")])
+    [TO_DELETE, SUPERSEDED, UNHEALTHY].into_iter().flat_map(|field| [field.to_owned(), format!("{field}{OMITTED}")])
 }
 
 /// The status of `t`, a row of `clustersyncs`, with the objects. Of a syncset that was created again under its name, those of both are named.
@@ -59,11 +61,18 @@ pub(super) fn status() -> String {
            from field cross join lateral jsonb_each(shown) group by of_kind, of_name), \
          entry as ( \
            select l.list, e.nth, case when jsonb_typeof(e.entry) <> 'object' then e.entry \
-             else (e.entry - '{{{unstored}}}'::text[]) || coalesce(n.shown, '{{}}') end as shown \
+             else (e.entry - '{{{unstored}}}'::text[]) || coalesce(n.shown, '{{}}') || coalesce(h.shown, '{{}}') end as shown \
            from (values {lists}) l(list, kind) \
              cross join lateral jsonb_array_elements( \
                case jsonb_typeof(t.status->l.list) when 'array' then t.status->l.list else '[]' end) with ordinality e(entry, nth) \
-             left join named n on n.of_kind = l.kind and n.of_name = e.entry->>'name') \
+             left join named n on n.of_kind = l.kind and n.of_name = e.entry->>'name' \
+             left join lateral ( \
+               select jsonb_build_object('{UNHEALTHY}', r.health->'objects') || case when r.health->>'more' = '0' then '{{}}' \
+                 else jsonb_build_object('{UNHEALTHY}{OMITTED}', r.health->'more') end as shown \
+               from clusters c join towline_result r on r.cluster = c.id \
+               where e.entry ? 'health' and c.kind = 'clusters' and c.namespace = t.namespace and c.name = t.name and r.kind = l.kind \
+                 and r.name = e.entry->>'name' and r.health->>'inputs' = encode(r.inputs, 'hex') \
+                 and r.health->'objects' <> '[]' limit 1) h on true) \
          select t.status || coalesce(jsonb_object_agg(list, entries), '{{}}') \
          from (select list, jsonb_agg(shown order by nth) as entries from entry group by list) shown)"
     )

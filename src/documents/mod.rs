@@ -87,8 +87,8 @@ pub use store::Store;
 pub use tail::{Ending, Event, Tail, Watch, WatchQuery};
 pub use template::{Template, TextBudget};
 pub use validate::{
-    FIELD_POINTERS, FieldPointer, IGNORE_FIELDS, PATH_SEGMENT, field_pointers, group_of, is_directive,
-    is_forbidden_kind, is_kind, is_path_segment, key_of_body, requirements_of,
+    FIELD_POINTERS, FieldPointer, HEALTH_WITHIN, IGNORE_FIELDS, PATH_SEGMENT, field_pointers, group_of, health_within,
+    is_directive, is_forbidden_kind, is_kind, is_path_segment, key_of_body, requirements_of,
 };
 pub use whole::CONDITION as IS_WHOLE;
 pub use work::{

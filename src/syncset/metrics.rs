@@ -9,6 +9,7 @@ use std::time::Duration;
 use metrics::{counter, gauge, histogram};
 use parking_lot::Mutex;
 
+use super::plan::health::State;
 use super::plan::pass::Outcome;
 use super::plan::spec::Behavior;
 use super::plan::status::Retry;
@@ -22,6 +23,7 @@ use crate::telemetry::{Family, Metric, ReconcileResult, Series, WorkqueueMetrics
 
 const PASS_SECONDS: &str = "towline_syncset_pass_seconds";
 const CLUSTERS: &str = "towline_syncset_clusters";
+const HEALTH: &str = "towline_syncset_health";
 const DISPATCH_MENDED_TOTAL: &str = "towline_dispatch_mended_total";
 const DISPATCH_LAG_SECONDS: &str = "towline_dispatch_lag_seconds";
 const WORK_OLDEST_SECONDS: &str = "towline_work_oldest_seconds";
@@ -53,6 +55,7 @@ static SYNCSETS_UNAPPLIED: Metric = Metric::gauge(
 pub(super) const ALL: &[Metric] = &[
     Metric::histogram(PASS_SECONDS, "How long reconciles of clusters took, by outcome"),
     Metric::gauge(CLUSTERS, "Clusters by state"),
+    Metric::gauge(HEALTH, "Syncsets whose health is read, each counted once per cluster, by its state there"),
     Metric::counter(DISPATCH_MENDED_TOTAL, "Clusters that had no row in the work queue, which is a bug"),
     Metric::gauge(DISPATCH_LAG_SECONDS, "Age of the oldest change that has not been dispatched"),
     Metric::gauge(WORK_OLDEST_SECONDS, "How long the oldest cluster that is ready has waited for a worker"),
@@ -126,6 +129,10 @@ impl SyncsetMetrics {
         self.queue.set_depth(usize::try_from(counted.work.ready).unwrap_or_default());
         for (state, clusters) in &counted.states {
             gauge!(CLUSTERS, "state" => state.as_str()).set(count(*clusters));
+        }
+        for state in State::ALL {
+            let syncsets = counted.health.get(&state).copied().unwrap_or_default();
+            gauge!(HEALTH, "state" => state.as_str().to_ascii_lowercase()).set(count(syncsets));
         }
         guard::record_held(&self.section, &[(GuardedChange::Delete, counted.suspended.len())].into());
         gauge!(DISPATCH_LAG_SECONDS).set(counted.dispatcher.lag.unwrap_or_default());

@@ -257,6 +257,7 @@ mod tests {
         ];
         Counted {
             states: states.into(),
+            health: [].into(),
             oldest: Some(Duration::from_millis(1500)),
             failures: vec![FailingSyncset {
                 cluster: "team-a/west-1".to_owned(),

@@ -16,6 +16,7 @@ use towline::test_api::status::ObjectState;
 use towline::test_api::status_sync::{StatusSyncMetrics, WriteOutcome};
 use towline::test_api::syncset::dispatch::{DispatchObserver, SuspendedSyncset, Turn};
 use towline::test_api::syncset::plan::guard::Cause;
+use towline::test_api::syncset::plan::health::State;
 use towline::test_api::syncset::plan::pass::{End, Outcome, Progress, Writes};
 use towline::test_api::syncset::plan::spec::Behavior;
 use towline::test_api::syncset::work::{First, ReconcileEnd, WorkObserver};
@@ -98,6 +99,7 @@ pub(crate) const CLOSED: &[(&str, &[Label])] = &[
     ("towline_bus_lag_seconds", &[]),
     ("towline_bus_connected", &[("connection", &["relay", "worker"])]),
     ("towline_syncset_pass_seconds", &[("outcome", &["complete", "silent", "failed"])]),
+    ("towline_syncset_health", &[("state", &["current", "progressing", "unknown", "failed"])]),
     ("towline_syncset_clusters", &[("state", &["paused", "unreachable", "failing", "held", "due", "in_step"])]),
     ("towline_dispatch_mended_total", &[]),
     ("towline_dispatch_lag_seconds", &[]),
@@ -294,6 +296,7 @@ fn syncsets(metrics: &SyncsetMetrics) {
     let work = Counts { running: 1, ready: 12, waiting: 13, oldest: Some(Duration::from_secs(6)) };
     let dispatcher = DispatcherState { lag, ..DispatcherState::default() };
     let states = SyncState::ALL.into_iter().zip(20..).collect();
+    let health = [(State::Current, 12), (State::Progressing, 13)].into();
     let suspended = SuspendedSyncset {
         id: uuid::Uuid::nil(),
         kind: String::new(),
@@ -305,7 +308,7 @@ fn syncsets(metrics: &SyncsetMetrics) {
         tracks: 0,
         since: None,
     };
-    metrics.counted(&Counted { states, suspended: vec![suspended; 8], work, dispatcher, ..Counted::default() });
+    metrics.counted(&Counted { states, health, suspended: vec![suspended; 8], work, dispatcher, ..Counted::default() });
 }
 
 /// The outcome of a pass that had nothing to do.
@@ -427,6 +430,8 @@ fn what_is_recorded_of_syncsets_is_what_is_rendered() {
         ("towline_syncset_pass_seconds_count", &[("outcome", "complete")][..], 1.0),
         ("towline_syncset_clusters", &[("state", "paused")], 20.0),
         ("towline_syncset_clusters", &[("state", "in_step")], 25.0),
+        ("towline_syncset_health", &[("state", "progressing")], 13.0),
+        ("towline_syncset_health", &[("state", "failed")], 0.0),
         ("towline_held_changes", &[("section", "syncsets"), ("kind", "delete")], 8.0),
         ("towline_dispatch_mended_total", &[], 2.0),
         ("towline_dispatch_lag_seconds", &[], 2.5),

@@ -5,6 +5,7 @@
 mod chart;
 mod deploy;
 mod fixtures;
+mod health;
 mod hub_contract;
 mod start;
 mod templates;

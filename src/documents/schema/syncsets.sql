@@ -9,11 +9,13 @@ create table towline_result (
   cluster uuid not null, syncset uuid not null, kind text collate "C" not null, namespace text collate "C" not null,
   name text collate "C" not null, inputs bytea not null, generation bigint not null,
   result text not null check (result in ('Success', 'Failure')), reason text, message text,
-  since timestamptz not null, first_success timestamptz, pending_deletions boolean not null,
+  since timestamptz not null, first_success timestamptz, pending_deletions boolean not null, health jsonb,
   primary key (cluster, syncset), check ((result = 'Success') = (reason is null)), check ((reason is null) = (message is null)));
 create index on towline_result (syncset);
 -- What fails, which is counted often and is little.
 create index on towline_result (since) where result = 'Failure';
+-- Whose health is read, which is counted often.
+create index on towline_result (cluster) where health is not null;
 -- What fails on one cluster, for those who may not read all of them.
 create index towline_result_failing on towline_result (cluster) where result = 'Failure';
 

@@ -29,6 +29,7 @@ pub use objects::{
 pub use pointers::{FIELD_POINTERS, FieldPointer, IGNORE_FIELDS, field_pointers};
 pub(super) use secret::{data as secret_data, entry as secret_entry};
 pub use selector::requirements_of;
+pub use syncset::{HEALTH_WITHIN, health_within};
 pub(super) use syncset::{alias, resolve};
 
 use super::body::{Body, Path, kind_of};

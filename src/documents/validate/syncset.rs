@@ -1,5 +1,8 @@
 //! Own fields of syncsets: `spec`, which says what goes to which clusters.
 
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
 use serde_json::{Map, Value, json};
 
 use super::faults::{Faults, found, shown};
@@ -19,7 +22,13 @@ const RESOURCES: usize = 1_000;
 /// Most patches, and most secret mappings.
 const FEW: usize = 200;
 
-const COMMON: [&str; 7] = [
+/// Whether the health of what a syncset sends is read: `{"within": "10m"}`.
+const HEALTH: &str = "health";
+/// How long its objects may take to become current: the default, the least and the most.
+pub const HEALTH_WITHIN: (Duration, RangeInclusive<Duration>) =
+    (Duration::from_mins(10), Duration::from_mins(1)..=Duration::from_hours(24));
+
+const COMMON: [&str; 8] = [
     "applyBehavior",
     "resourceApplyMode",
     "enableResourceTemplates",
@@ -27,6 +36,7 @@ const COMMON: [&str; 7] = [
     "resources",
     "patches",
     "secretMappings",
+    HEALTH,
 ];
 
 /// A field and its other name.
@@ -96,6 +106,7 @@ pub(super) fn fields(key: &Key, mut fields: Map<String, Value>, faults: &mut Fau
         cluster_refs(&spec, &path, faults);
         None
     };
+    health(&mut spec, &path, faults);
     spec.insert("applyBehavior".to_owned(), behavior);
     spec.insert("resourceApplyMode".to_owned(), mode);
     spec.insert("enableResourceTemplates".to_owned(), json!(are_resources_templates));
@@ -104,6 +115,28 @@ pub(super) fn fields(key: &Key, mut fields: Map<String, Value>, faults: &mut Fau
     spec.insert("secretMappings".to_owned(), mappings);
     spec.insert("patches".to_owned(), patches);
     (Map::from_iter([("spec".to_owned(), Value::Object(spec))]), terms)
+}
+
+fn health(spec: &mut Map<String, Value>, parent: &Path<'_>, faults: &mut Faults) {
+    let path = parent.field(HEALTH);
+    let Some(fields) = spec.get(HEALTH).and_then(|health| object(health, &path, faults)) else { return };
+    faults.unknown_fields(fields, &path, &["within"]);
+    match fields.get("within") {
+        None | Some(Value::Null) => {
+            let within = humantime::format_duration(HEALTH_WITHIN.0).to_string();
+            spec.insert(HEALTH.to_owned(), json!({ "within": within }));
+        }
+        Some(within) if health_within(within).is_none() => {
+            faults.add(&path.field("within"), found(within), "a duration from \"1m\" to \"24h\"");
+        }
+        Some(_) => {}
+    }
+}
+
+/// Reads `spec.health.within`.
+pub fn health_within(value: &Value) -> Option<Duration> {
+    let within = humantime::parse_duration(value.as_str()?).ok()?;
+    HEALTH_WITHIN.1.contains(&within).then_some(within)
 }
 
 /// Gives a field its first name, in a document or in a patch.

@@ -617,3 +617,31 @@ fn at_most_a_hundred_faults_are_told_and_long_values_are_cut() {
     assert_eq!(found.len(), 100);
     assert_eq!(found[0].found.chars().count(), 67);
 }
+
+#[test]
+fn health_takes_a_duration_from_a_minute_to_a_day() {
+    for (given, taken) in [
+        (json!({}), json!({"within": "10m"})),
+        (json!({"within": null}), json!({"within": "10m"})),
+        (json!({"within": "1m"}), json!({"within": "1m"})),
+        (json!({"within": "24h"}), json!({"within": "24h"})),
+    ] {
+        let draft = spec(Kind::SyncSet, json!({ "health": given })).unwrap_or_else(|faults| panic!("{faults:?}"));
+        assert_eq!(draft.data["spec"]["health"], taken);
+    }
+    for kind in [Kind::SyncSet, Kind::SelectorSyncSet] {
+        let without = spec(kind, json!({"health": null})).unwrap_or_else(|faults| panic!("{faults:?}"));
+        assert!(without.data["spec"].get("health").is_none(), "nothing is read unless somebody wants it");
+    }
+    for (given, pointer, found, suggestion) in [
+        (json!("10m"), "/spec/health", "a string", ""),
+        (json!({"wihtin": "10m"}), "/spec/health/wihtin", "an unknown field", "within"),
+        (json!({"within": "59s"}), "/spec/health/within", "\"59s\"", ""),
+        (json!({"within": "25h"}), "/spec/health/within", "\"25h\"", ""),
+        (json!({"within": 600}), "/spec/health/within", "600", ""),
+        (json!({"within": "soon"}), "/spec/health/within", "\"soon\"", ""),
+    ] {
+        let found_all = spec(Kind::SyncSet, json!({ "health": given })).err().unwrap_or_default();
+        assert_eq!(told(&found_all), [(pointer, found, suggestion)], "{given}");
+    }
+}

@@ -18,7 +18,7 @@ pub fn headings(kind: Kind, is_wide: bool) -> Vec<&'static str> {
         Kind::SyncSet => (&["MODE", "CLUSTERS", "RESOURCES"], &["PATCHES", "SECRETS", "BEHAVIOR"]),
         Kind::SelectorSyncSet => (&["MODE", "RESOURCES"], &["PATCHES", "SECRETS", "BEHAVIOR", "SELECTOR"]),
         Kind::Secret => (&["TYPE"], &["IMMUTABLE"]),
-        Kind::ClusterSync => (&["STATE", "SINCE", "SUCCEEDED", "MESSAGE"], &["REASON"]),
+        Kind::ClusterSync => (&["STATE", "SINCE", "SUCCEEDED", "HEALTH", "MESSAGE"], &["REASON"]),
     };
     let of_names: &[_] = if kind.is_namespaced() { &["NAMESPACE", "NAME"] } else { &["NAME"] };
     [of_names, own, &["AGE"], if is_wide { wide } else { &[] }].concat()
@@ -78,11 +78,16 @@ fn of_cluster_sync(document: &Value, is_wide: bool, now: Timestamp) -> (Vec<Stri
     };
     let results = || list("/status/syncSets").chain(list("/status/selectorSyncSets"));
     let succeeded = results().filter(|result| text(result, "result") == "Success").count();
-    let message = found.map(|condition| text(condition, "message")).unwrap_or_default();
+    // Its reason is the worst state; there is none unless the health of a syncset is read.
+    let healthy = list("/status/conditions").find(|condition| text(condition, "type") == "Healthy");
+    let health = healthy.map(|condition| text(condition, "reason")).unwrap_or_default();
+    let told = found.or_else(|| healthy.filter(|condition| text(condition, "status") != "True"));
+    let message = told.map(|condition| text(condition, "message")).unwrap_or_default();
     let message = if is_wide { message } else { beginning(&message) };
     let began = found.and_then(|condition| condition.get("lastTransitionTime"));
     let reason = found.map(|condition| text(condition, "reason")).unwrap_or_default();
-    let own = vec![state, since(began, now), format!("{succeeded}/{}", results().count()), or_nothing(&message)];
+    let succeeded = format!("{succeeded}/{}", results().count());
+    let own = vec![state, since(began, now), succeeded, or_nothing(&health), or_nothing(&message)];
     (own, vec![or_nothing(&reason)])
 }
 
@@ -130,18 +135,23 @@ mod tests {
         let condition = |kind: &str, status: &str, reason: &str, message: &str| json!({"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": "2026-11-27T11:00:00Z"});
         let shown = |conditions: &[Value]| {
             let document = json!({"namespace": "foo", "name": "a", "status": {"conditions": conditions, "syncSets": [{"result": "Success"}, {"result": "Failure"}]}});
-            row(Kind::ClusterSync, &document, false, now)[2..6].to_vec()
+            row(Kind::ClusterSync, &document, false, now)[2..7].to_vec()
         };
         let refused = "`users[0].user.exec` is refused: it runs a command or a plug-in";
         let failed = condition("Failed", "Unknown", "Pending", "");
         assert_eq!(
             shown(&[failed.clone(), condition("Unreachable", "True", "KubeconfigInvalid", refused)]),
-            ["Unreachable", "60m", "1/2", refused]
+            ["Unreachable", "60m", "1/2", "-", refused]
         );
         let long = "m".repeat(200);
-        let shown_of_it = &shown(&[condition("Unreachable", "True", "Unauthorized", &long)])[3];
+        let shown_of_it = &shown(&[condition("Unreachable", "True", "Unauthorized", &long)])[4];
         assert_eq!(*shown_of_it, "m".repeat(140) + "…");
-        assert_eq!(shown(&[failed]), ["Pending", "-", "1/2", "-"]);
-        assert_eq!(shown(&[condition("Failed", "False", "Success", "")]), ["Success", "-", "1/2", "-"]);
+        assert_eq!(shown(&[failed]), ["Pending", "-", "1/2", "-", "-"]);
+        let success = condition("Failed", "False", "Success", "");
+        assert_eq!(shown(std::slice::from_ref(&success)), ["Success", "-", "1/2", "-", "-"]);
+        let healthy = |status: &str, state: &str| condition("Healthy", status, state, "SyncSet base is so");
+        assert_eq!(shown(&[success.clone(), healthy("True", "Current")]), ["Success", "-", "1/2", "Current", "-"]);
+        let told = ["Success", "-", "1/2", "Failed", "SyncSet base is so"];
+        assert_eq!(shown(&[success, healthy("False", "Failed")]), told);
     }
 }

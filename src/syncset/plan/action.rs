@@ -45,6 +45,8 @@ pub struct Live {
     pub name: SyncSetName,
     /// What it would be applied with.
     pub inputs: Digest,
+    /// When its health is read next, if it is.
+    pub health_at: Option<Timestamp>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,9 +62,9 @@ pub enum Action {
     Throttled {
         until: Timestamp,
     },
-    /// Nothing until the next full pass.
+    /// Nothing until the next full pass, or until health is read again.
     InStep {
-        next_full: Timestamp,
+        until: Timestamp,
     },
     Pass(PassPlan),
 }
@@ -84,6 +86,8 @@ pub struct Pause {
 pub struct PassPlan {
     /// Syncsets that are due, by their ids.
     pub due: BTreeSet<Uuid>,
+    /// Syncsets that are applied as they are now, and whose health is read.
+    pub health: BTreeSet<Uuid>,
     /// Syncsets that have a result or objects and are no longer to be applied.
     pub gone: BTreeSet<Uuid>,
     /// Whether everything that was sent before is compared with what is there.
@@ -142,6 +146,9 @@ impl Action {
         }
         let is_full = identifies || next_full.is_none_or(|next_full| next_full <= now);
         let due = live.iter().filter(|live| is_full || is_due(live, results)).map(|live| live.id).collect();
+        // After a full pass it is read anyway.
+        let is_read = |live: &&Live| !is_full && live.health_at.is_some_and(|at| at <= now);
+        let health = live.iter().filter(is_read).map(|live| live.id).collect();
         let known = results.iter().map(|result| result.syncset).chain(with_objects.iter().copied());
         let gone = known.filter(|syncset| !live.iter().any(|live| live.id == *syncset)).collect();
         let is_demanded = next_full.is_none()
@@ -151,9 +158,12 @@ impl Action {
             (true, false) => Probe::Due,
             (true, true) => Probe::Demanded,
         };
-        let pass_plan = PassPlan { due, gone, is_full, identifies, probe };
+        let pass_plan = PassPlan { due, health, gone, is_full, identifies, probe };
         match next_full {
-            Some(next_full) if pass_plan == PassPlan::default() => Self::InStep { next_full },
+            Some(next_full) if pass_plan == PassPlan::default() => {
+                let health_at = live.iter().filter_map(|live| live.health_at);
+                Self::InStep { until: health_at.fold(next_full, Timestamp::min) }
+            }
             _ => Self::Pass(pass_plan),
         }
     }
@@ -253,7 +263,12 @@ mod tests {
     }
 
     fn live(number: u8) -> Live {
-        Live { id: Uuid::from_u128(number.into()), name: name(&format!("s{number}")), inputs: Digest([number; 32]) }
+        Live {
+            id: Uuid::from_u128(number.into()),
+            name: name(&format!("s{number}")),
+            inputs: Digest([number; 32]),
+            health_at: None,
+        }
     }
 
     fn result(number: u8) -> ResultRow {
@@ -345,9 +360,9 @@ mod tests {
             Some(&cluster_row()),
             at(7199),
         );
-        assert_eq!(action, Action::InStep { next_full: at(7200) });
+        assert_eq!(action, Action::InStep { until: at(7200) });
         let alone = Action::of(Some(&cluster()), &[], &[], &NONE, Some(&cluster_row()), at(1));
-        assert_eq!(alone, Action::InStep { next_full: at(7200) });
+        assert_eq!(alone, Action::InStep { until: at(7200) });
     }
 
     #[test]
@@ -376,6 +391,21 @@ mod tests {
         let of_a_killed_pass =
             Action::of(Some(&cluster()), &[live(1)], &[result(1)], &gone, Some(&cluster_row()), at(1));
         assert_eq!(of_a_killed_pass, expected);
+    }
+
+    #[test]
+    fn health_is_read_at_its_time_beside_whatever_is_due_and_not_in_a_full_pass() {
+        let read = Live { health_at: Some(at(10)), ..live(1) };
+        let of =
+            |live: &[Live], now| Action::of(Some(&cluster()), live, &[result(1)], &NONE, Some(&cluster_row()), at(now));
+        assert_eq!(of(std::slice::from_ref(&read), 9), Action::InStep { until: at(10) });
+        let health = BTreeSet::from([Uuid::from_u128(1)]);
+        let expected = PassPlan { health, ..PassPlan::default() };
+        assert_eq!(of(std::slice::from_ref(&read), 10), Action::Pass(expected.clone()));
+        let due = BTreeSet::from([Uuid::from_u128(2)]);
+        assert_eq!(of(&[read.clone(), live(2)], 10), Action::Pass(PassPlan { due, ..expected }));
+        let Action::Pass(full) = of(&[read], 7200) else { panic!("a pass") };
+        assert!(full.is_full && full.health.is_empty(), "it is read after it");
     }
 
     #[test]

@@ -223,6 +223,7 @@ mod tests {
             mode: Mode::Sync,
             resource_templates: true,
             patch_templates: false,
+            health: None,
             secrets: vec![mapping("pull"), mapping("push")],
         }
     }

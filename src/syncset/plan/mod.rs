@@ -4,11 +4,12 @@
 //! is shown of them. [`parse`] reads syncsets from documents, [`matching`] says which clusters they are for, and [`render`] what they
 //! send to one: [`object`]s, compared by their [`digest`]s. [`action`] finds out what there is to do on a cluster, [`wanted`] which
 //! objects its syncsets want, [`pass`] brings them about (with [`lists`], [`unions`] and [`ownership`] where a plain write would not do), and [`retry`] says when the cluster is looked at again. [`guard`] decides what
-//! changes would delete, with the names that [`naming`] finds.
+//! changes would delete, with the names that [`naming`] finds. [`health`] says whether what was applied works.
 
 pub mod action;
 pub mod digest;
 pub mod guard;
+pub mod health;
 pub mod lists;
 pub mod matching;
 pub mod name;

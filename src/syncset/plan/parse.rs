@@ -7,11 +7,14 @@
 use serde_json::Value;
 use uuid::Uuid;
 
+use super::health::Settings;
 use super::name::{SyncSetKind, SyncSetName};
 use super::rows::Failure;
 use super::spec::{Behavior, Header, Mode, Patch, PatchType, Payload, SecretMapping};
 use super::status::Reason;
-use crate::documents::{PATH_SEGMENT, group_of, is_forbidden_kind, is_kind, is_path_segment};
+use crate::documents::{
+    HEALTH_WITHIN, PATH_SEGMENT, group_of, health_within, is_forbidden_kind, is_kind, is_path_segment,
+};
 
 /// Characters of a value that a message shows.
 const SHOWN: usize = 64;
@@ -42,11 +45,18 @@ pub fn header(identity: Identity, spec: &Value) -> Result<Header, Failure> {
         resource_templates: boolean(spec, "enableResourceTemplates")?,
         patch_templates: boolean(spec, "enablePatchTemplates")?,
         secrets: secrets.collect::<Result<_, _>>()?,
+        health: health(spec),
         id: identity.id,
         name: identity.name,
         version: identity.version,
         generation: identity.generation,
     })
+}
+
+/// Nothing that is sent depends on it, so what another release has written there is no failure.
+fn health(spec: &Value) -> Option<Settings> {
+    let health = spec.get("health").filter(|health| health.is_object())?;
+    Some(Settings { within: health.get("within").and_then(health_within).unwrap_or(HEALTH_WITHIN.0) })
 }
 
 /// Reads resources and patches from `spec`. Resources are looked at only when they are rendered.

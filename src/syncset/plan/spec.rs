@@ -3,6 +3,7 @@
 use serde_json::Value;
 use uuid::Uuid;
 
+use super::health::Settings;
 use super::name::{Digest, ObjectRef, SyncSetName};
 use super::rows::Failure;
 
@@ -73,6 +74,8 @@ pub struct Header {
     pub resource_templates: bool,
     pub patch_templates: bool,
     pub secrets: Vec<SecretMapping>,
+    /// Whether and how the health of what it sends is read.
+    pub health: Option<Settings>,
 }
 
 /// What a syncset sends, as its document has it.

@@ -10,6 +10,7 @@ use crate::db::{self, Database, Type, column};
 use crate::documents::{Counts, Parameters, WorkQueue};
 use crate::status::ObjectState;
 use crate::syncset::plan::action::{PAUSES, pauses_at};
+use crate::syncset::plan::health::State;
 use crate::syncset::plan::status::Unreachable;
 use crate::syncset::run::dispatch::{DispatchError, SuspendedSyncset, suspended};
 use fleet::Places;
@@ -66,6 +67,8 @@ impl SyncState {
 #[derive(Clone, Debug, Default)]
 pub struct Counted {
     pub states: BTreeMap<SyncState, usize>,
+    /// Syncsets whose health was read, each counted once per cluster.
+    pub health: BTreeMap<State, usize>,
     /// Since when the oldest change that is due has been due.
     pub oldest: Option<Duration>,
     /// The newest failures.
@@ -196,7 +199,9 @@ const REST: &str = "select case when d.until > now() then d.holder end, d.cursor
        greatest(m.base, (select max(version) from towline_log)), \
        (select extract(epoch from now() - l.at)::float8 from towline_log l where l.version > d.cursor order by l.version limit 1), \
        (select extract(epoch from now() - min(ready_at))::float8 from towline_work \
-         where ready_at <= now() and urgent and (until is null or until < now())), to_json(now()) #>> '{}' \
+         where ready_at <= now() and urgent and (until is null or until < now())), to_json(now()) #>> '{}', \
+       (select jsonb_object_agg(state, syncsets)::text from ( \
+         select health->>'state' as state, count(*) as syncsets from towline_result where health is not null group by 1) h) \
      from towline_claim d, towline_meta m where d.name = 'dispatcher'";
 
 impl Counted {
@@ -214,6 +219,8 @@ impl Counted {
             };
             counted.oldest = seconds(column(QUERY, row, 4)?);
             now = column::<&str>(QUERY, row, 5)?.parse().unwrap_or(now);
+            let health = column::<Option<&str>>(QUERY, row, 6)?.and_then(|text| serde_json::from_str(text).ok());
+            counted.health = health.unwrap_or_default();
         }
         let pausing = counted.count_states(database, now).await?;
         if counted.of(SyncState::Unreachable) > 0 {

@@ -74,6 +74,7 @@ impl Applied {
                 mode: Mode::Sync,
                 resource_templates: false,
                 patch_templates: false,
+                health: None,
                 secrets: Vec::new(),
             },
             inputs: Digest([self.passes; 32]),

@@ -142,7 +142,7 @@ fn documents_are_printed_as_tables_names_json_and_yaml_and_followed() {
         assert_eq!(rows[0], ["NAMESPACE", "NAME", "MODE", "CLUSTERS", "RESOURCES", "AGE"]);
         assert_eq!(rows[1][..5], ["foo", "base", "Upsert", "1", "1"]);
         let rows = table(&["get", "clustersyncs"]).await;
-        assert_eq!(rows[0][2..], ["STATE", "SINCE", "SUCCEEDED", "MESSAGE", "AGE"]);
+        assert_eq!(rows[0][2..], ["STATE", "SINCE", "SUCCEEDED", "HEALTH", "MESSAGE", "AGE"]);
         assert_eq!(run(&["get", "secrets", "-o", "name"]).await, "Secret/foo/pull\n");
         let list: Value = serde_json::from_str(&run(&["get", "clusters", "-o", "json"]).await).expect("JSON");
         assert_eq!((&list["kind"], list["items"].as_array().map(Vec::len)), (&"List".into(), Some(1)));

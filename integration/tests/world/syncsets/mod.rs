@@ -29,6 +29,7 @@ mod facts;
 mod failures;
 mod fairness;
 mod guard;
+mod health;
 mod hive;
 mod kinds;
 mod left_alone;

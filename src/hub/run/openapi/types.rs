@@ -219,6 +219,17 @@ pub(super) struct SyncSetContent {
     /// Secrets that are copied to the cluster.
     #[schema(nullable = false, max_items = 200)]
     secret_mappings: Option<Vec<SecretMapping>>,
+    /// Given, even if empty: whether what was applied works is read, and shown in each cluster's `ClusterSync`.
+    #[schema(nullable = false)]
+    health: Option<Health>,
+}
+
+/// How the health of what a syncset sends is read.
+#[derive(ToSchema)]
+pub(super) struct Health {
+    /// How long its objects may take to become current: a duration from `1m` to `24h`, by default `10m`.
+    #[schema(nullable = false)]
+    within: Option<String>,
 }
 
 /// A name.

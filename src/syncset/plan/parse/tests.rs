@@ -48,6 +48,7 @@ fn every_field_of_a_document_is_read() {
         mode: Mode::Sync,
         resource_templates: true,
         patch_templates: false,
+        health: None,
         secrets: vec![
             // A SyncSet's sources are of its own namespace; another one is found when the secret is read.
             mapping(("team-a", "pull"), ("default", "copy")),

@@ -15,6 +15,7 @@ fn header(secrets: Vec<SecretMapping>) -> Header {
         mode: Mode::Sync,
         resource_templates: true,
         patch_templates: true,
+        health: None,
         secrets,
     }
 }

@@ -1,9 +1,12 @@
 //! The conditions of a cluster.
 
+use std::collections::BTreeMap;
+
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
 
 use super::shown as time;
+use crate::syncset::plan::health::{Entry, State};
 use crate::syncset::plan::name::{SyncSetKind, SyncSetName};
 
 const CONDITIONS: &str = "conditions";
@@ -87,16 +90,24 @@ impl Unreachable {
     }
 }
 
-/// The conditions in the order of their types. One whose status is that of the previous one keeps its time. `is_applied`: each
-/// syncset of the cluster has an outcome.
+/// What the syncsets of a cluster have come to.
+pub(super) struct Outcomes<'o> {
+    pub(super) failing: &'o [&'o SyncSetName],
+    /// Whether each of them has an outcome.
+    pub(super) is_applied: bool,
+    /// Of those whose health is read.
+    pub(super) health: &'o BTreeMap<SyncSetName, Entry>,
+}
+
+/// The conditions in the order of their types. One whose status is that of the previous one keeps its time.
 pub(super) fn shown(
     conditions: &Conditions,
-    failing: &[&SyncSetName],
-    is_applied: bool,
+    outcomes: &Outcomes<'_>,
     previous: &Map<String, Value>,
     now: Timestamp,
 ) -> Value {
-    let mut all = vec![failed(failing, is_applied), unreachable(&conditions.reachability)];
+    let mut all = vec![failed(outcomes.failing, outcomes.is_applied), unreachable(&conditions.reachability)];
+    all.extend(healthy(outcomes.health));
     all.extend(conditions.paused.as_ref().map(|message| Condition::when("Paused", "Paused", message.clone())));
     if !conditions.suspended.is_empty() {
         let suspended: Vec<&SyncSetName> = conditions.suspended.iter().collect();
@@ -153,6 +164,20 @@ fn failed(failing: &[&SyncSetName], is_applied: bool) -> Condition {
     }
     let verb = if failing.len() == 1 { "is" } else { "are" };
     Condition::when(KIND, "Failure", format!("{} {verb} failing", listed(failing)))
+}
+
+/// None if no syncset has health that is read.
+fn healthy(health: &BTreeMap<SyncSetName, Entry>) -> Option<Condition> {
+    let worst = health.values().map(|entry| entry.state).max()?;
+    let names: Vec<&SyncSetName> =
+        health.iter().filter(|(_, entry)| entry.state == worst).map(|(name, _)| name).collect();
+    let verb = if names.len() == 1 { "is" } else { "are" };
+    let (status, message) = match worst {
+        State::Current => ("True", "what was applied works, as far as its health is read".to_owned()),
+        State::Unknown => ("Unknown", format!("{} {verb} {}", listed(&names), worst.as_str())),
+        State::Progressing | State::Failed => ("False", format!("{} {verb} {}", listed(&names), worst.as_str())),
+    };
+    Some(Condition { kind: "Healthy", status, reason: worst.as_str(), message })
 }
 
 fn unreachable(reachability: &Reachability) -> Condition {

@@ -3,7 +3,8 @@
 //! ```json
 //! {"conditions": [{"type": "Failed", "status": "True", "reason": "Failure", "message": "SyncSet base is failing", "lastTransitionTime": "…"}],
 //!  "controlledBy": "towline-1", "firstSuccessTime": "…",
-//!  "syncSets": [{"name": "base", "observedGeneration": 4, "result": "Failure", "reason": "Forbidden", "failureMessage": "…", "lastTransitionTime": "…"}],
+//!  "syncSets": [{"name": "base", "observedGeneration": 4, "result": "Failure", "reason": "Forbidden", "failureMessage": "…", "lastTransitionTime": "…",
+//!    "health": {"state": "Progressing", "reason": "TooFewReady", "message": "Deployment shop/web: 1 of 3 replicas are ready", "since": "…"}}],
 //!  "selectorSyncSets": [{"name": "monitoring", "observedGeneration": 1, "result": "Success", "lastTransitionTime": "…", "firstSuccessTime": "…"}]}
 //! ```
 
@@ -17,9 +18,11 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
+use super::health::Entry;
 use super::name::{SyncSetKind, SyncSetName};
 use super::rows::ResultRow;
 pub use compare::differs;
+use condition::Outcomes;
 pub use condition::{Conditions, Reachability, Unreachable, has_moved};
 pub use reason::{Reason, Retry};
 
@@ -31,6 +34,8 @@ pub struct Observed<'o> {
     pub live: &'o BTreeSet<Uuid>,
     /// Syncsets that are gone and whose objects are all being deleted: that is no failure. None if that was not found out to the end.
     pub ending: Option<&'o BTreeSet<Uuid>>,
+    /// The health of those of the living syncsets whose health is read.
+    pub health: &'o BTreeMap<SyncSetName, Entry>,
     pub conditions: Conditions,
     /// The process that worked on the cluster.
     pub controlled_by: &'o str,
@@ -49,7 +54,10 @@ pub fn status(observed: &Observed<'_>, previous: &Map<String, Value>, now: Times
     let results: BTreeMap<&SyncSetName, &ResultRow> = gone.chain(living).map(|result| (&result.name, result)).collect();
     let of_kind = |kind| {
         let of_kind = results.iter().filter(move |(name, _)| name.kind == kind);
-        let entries = of_kind.map(|(name, result)| entry(name, result, observed.live.contains(&result.syncset)));
+        let entries = of_kind.map(|(name, result)| {
+            let is_live = observed.live.contains(&result.syncset);
+            entry(name, result, is_live, observed.health.get(*name).filter(|_| is_live))
+        });
         entries.collect::<Vec<_>>()
     };
     let failing: Vec<&SyncSetName> = results
@@ -62,7 +70,8 @@ pub fn status(observed: &Observed<'_>, previous: &Map<String, Value>, now: Times
     let is_reached = first.is_some() || !is_silent(&observed.conditions);
     let is_applied = is_reached && observed.live.iter().all(has_outcome);
     let mut status = Map::new();
-    status.insert("conditions".to_owned(), condition::shown(&observed.conditions, &failing, is_applied, previous, now));
+    let outcomes = Outcomes { failing: &failing, is_applied, health: observed.health };
+    status.insert("conditions".to_owned(), condition::shown(&observed.conditions, &outcomes, previous, now));
     status.insert("controlledBy".to_owned(), json!(observed.controlled_by));
     status.insert("syncSets".to_owned(), Value::Array(of_kind(SyncSetKind::SyncSet)));
     status.insert("selectorSyncSets".to_owned(), Value::Array(of_kind(SyncSetKind::SelectorSyncSet)));
@@ -96,7 +105,7 @@ fn first_success(observed: &Observed<'_>, previous: &Map<String, Value>, now: Ti
     Some(shown(times?.into_iter().max().unwrap_or(now)))
 }
 
-fn entry(name: &SyncSetName, result: &ResultRow, is_live: bool) -> Value {
+fn entry(name: &SyncSetName, result: &ResultRow, is_live: bool, health: Option<&Entry>) -> Value {
     let mut entry = Map::new();
     entry.insert("name".to_owned(), json!(name.name));
     let generation = if is_live { result.generation } else { 0 };
@@ -110,6 +119,9 @@ fn entry(name: &SyncSetName, result: &ResultRow, is_live: bool) -> Value {
     entry.insert("lastTransitionTime".to_owned(), shown(result.since));
     if let Some(first) = result.first_success {
         entry.insert("firstSuccessTime".to_owned(), shown(first));
+    }
+    if let Some(health) = health {
+        entry.insert("health".to_owned(), health.to_json());
     }
     Value::Object(entry)
 }

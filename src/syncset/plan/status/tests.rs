@@ -30,7 +30,14 @@ fn failing(result: ResultRow) -> ResultRow {
 fn of(results: &[ResultRow], gone: &[u8], conditions: Conditions, previous: &Map<String, Value>) -> Map<String, Value> {
     let gone: Vec<Uuid> = gone.iter().map(|number| Uuid::from_u128(u128::from(*number))).collect();
     let live = results.iter().map(|result| result.syncset).filter(|id| !gone.contains(id)).collect();
-    let observed = Observed { results, live: &live, ending: None, conditions, controlled_by: "towline-1" };
+    let observed = Observed {
+        results,
+        live: &live,
+        ending: None,
+        health: &BTreeMap::new(),
+        conditions,
+        controlled_by: "towline-1",
+    };
     status(&observed, previous, at(1000))
 }
 
@@ -119,7 +126,14 @@ fn before_the_first_outcome_nothing_is_said_to_be_applied() {
     let failed = |results: &[ResultRow], live: &[u8], reachability: &Reachability, previous: &Map<String, Value>| {
         let live = live.iter().map(|number| Uuid::from_u128(u128::from(*number))).collect();
         let conditions = Conditions { reachability: reachability.clone(), ..Conditions::default() };
-        let observed = Observed { results, live: &live, ending: None, conditions, controlled_by: "towline-1" };
+        let observed = Observed {
+            results,
+            live: &live,
+            ending: None,
+            health: &BTreeMap::new(),
+            conditions,
+            controlled_by: "towline-1",
+        };
         let status = status(&observed, previous, at(1000));
         let failed = condition(&status, "Failed").expect("there")["status"].clone();
         (failed, status.contains_key("firstSuccessTime"), status)
@@ -137,7 +151,14 @@ fn before_the_first_outcome_nothing_is_said_to_be_applied() {
     assert_eq!((status, has_succeeded), (json!("Unknown"), false), "never reached, also without syncsets");
     let live = BTreeSet::new();
     let conditions = Conditions { paused: Some("paused by its document".to_owned()), ..Conditions::default() };
-    let paused = Observed { results: &[], live: &live, ending: None, conditions, controlled_by: "towline-1" };
+    let paused = Observed {
+        results: &[],
+        live: &live,
+        ending: None,
+        health: &BTreeMap::new(),
+        conditions,
+        controlled_by: "towline-1",
+    };
     let paused = super::status(&paused, &none, at(1000));
     let told = condition(&paused, "Failed").expect("there")["status"].clone();
     assert_eq!((told, paused.contains_key("firstSuccessTime")), (json!("Unknown"), false), "paused from the beginning");
@@ -181,7 +202,14 @@ fn conditions_exist_while_they_are_true_and_keep_their_time_while_their_status_i
     assert_eq!(condition(&first, "Unreachable").expect("there")["reason"], "Unauthorized");
 
     let live = BTreeSet::new();
-    let later = Observed { results: &[], live: &live, ending: None, conditions, controlled_by: "towline-2" };
+    let later = Observed {
+        results: &[],
+        live: &live,
+        ending: None,
+        health: &BTreeMap::new(),
+        conditions,
+        controlled_by: "towline-2",
+    };
     let same = status(&later, &first, at(2000));
     assert_eq!(same["conditions"], first["conditions"]);
     assert!(!differs(&same, &first));
@@ -222,8 +250,14 @@ fn a_syncset_that_is_gone_is_hidden_only_if_all_it_has_left_is_being_deleted() {
         let ending: Option<BTreeSet<Uuid>> =
             ending.map(|ending| ending.iter().map(|number| Uuid::from_u128(u128::from(*number))).collect());
         let (live, conditions) = (BTreeSet::new(), Conditions::default());
-        let observed =
-            Observed { results, live: &live, ending: ending.as_ref(), conditions, controlled_by: "towline-1" };
+        let observed = Observed {
+            results,
+            live: &live,
+            ending: ending.as_ref(),
+            health: &BTreeMap::new(),
+            conditions,
+            controlled_by: "towline-1",
+        };
         let status = status(&observed, &Map::new(), at(1000));
         let entries = status["syncSets"].as_array().expect("a list").iter();
         entries.map(|entry| entry["name"].as_str().expect("a name").to_owned()).collect()
@@ -233,4 +267,54 @@ fn a_syncset_that_is_gone_is_hidden_only_if_all_it_has_left_is_being_deleted() {
     assert_eq!(shown(None, &results), ["a", "b"], "it was not found out");
     let failed = [failing(results[0].clone()), results[1].clone()];
     assert_eq!(shown(Some(&[1]), &failed), ["a", "b"]);
+}
+
+#[test]
+fn the_worst_health_is_a_condition_and_each_entry_has_its_own() {
+    use crate::syncset::plan::health::{Entry, State};
+    let results =
+        [(1, "base"), (2, "web"), (3, "old")].map(|(number, name)| result(number, SyncSetKind::SyncSet, name));
+    let live: BTreeSet<Uuid> = results.iter().map(|result| result.syncset).collect();
+    let entry =
+        |state, reason: &str| Entry { state, reason: reason.to_owned(), message: "m".to_owned(), since: Some(at(9)) };
+    let shown = |health: &[(usize, State)]| {
+        let health = health.iter().map(|(at, state)| (results[*at].name.clone(), entry(*state, "Why"))).collect();
+        let conditions = Conditions { reachability: Reachability::Reachable, ..Conditions::default() };
+        let observed = Observed {
+            results: &results,
+            live: &live,
+            ending: None,
+            health: &health,
+            conditions,
+            controlled_by: "towline-1",
+        };
+        status(&observed, &Map::new(), at(10))
+    };
+    let condition = |status: &Map<String, Value>| {
+        let conditions = status["conditions"].as_array().expect("a list").iter();
+        let found = conditions.into_iter().find(|condition| condition["type"] == "Healthy")?;
+        Some(
+            [&found["status"], &found["reason"], &found["message"]]
+                .map(|text| text.as_str().unwrap_or_default().to_owned()),
+        )
+    };
+    let without = shown(&[]);
+    assert_eq!(condition(&without), None);
+    assert!(without["syncSets"].as_array().expect("a list").iter().all(|entry| entry.get("health").is_none()));
+    for (health, expected) in [
+        (vec![(0, State::Current)], ["True", "Current", "what was applied works, as far as its health is read"]),
+        (vec![(0, State::Current), (1, State::Progressing)], ["False", "Progressing", "SyncSet web is Progressing"]),
+        (vec![(0, State::Unknown), (1, State::Progressing)], ["Unknown", "Unknown", "SyncSet base is Unknown"]),
+        (
+            vec![(0, State::Failed), (1, State::Failed), (2, State::Unknown)],
+            ["False", "Failed", "SyncSets base, web are Failed"],
+        ),
+    ] {
+        assert_eq!(condition(&shown(&health)), Some(expected.map(str::to_owned)), "{health:?}");
+    }
+    let one = shown(&[(1, State::Failed)]);
+    let entries: Vec<&Value> =
+        one["syncSets"].as_array().expect("a list").iter().map(|entry| &entry["health"]).collect();
+    let of_web = json!({"state": "Failed", "reason": "Why", "message": "m", "since": format!("{:.0}", at(9))});
+    assert_eq!(entries, [&Value::Null, &Value::Null, &of_web]);
 }

@@ -24,6 +24,7 @@ fn live(id: u128, rendered: Option<Vec<Rendering<Desired>>>) -> Live {
             mode: Mode::Sync,
             resource_templates: false,
             patch_templates: false,
+            health: None,
             secrets: Vec::new(),
         },
         inputs: Digest([3; 32]),

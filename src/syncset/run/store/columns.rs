@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::syncset::plan::health::Health;
 use crate::syncset::plan::name::{Digest, ObjectRef, SyncSetKind, SyncSetName};
 use crate::syncset::plan::rows::{AppliedRow, ClusterRow, Failure, GuardRow, PatchedRow, ResultRow};
 use crate::syncset::plan::status::Reason;
@@ -42,6 +43,9 @@ pub(super) struct ResultColumns {
     since: String,
     first_success: Option<String>,
     pending_deletions: bool,
+    /// Written by a statement of its own, and kept by those that write the rest.
+    #[serde(default, skip_serializing)]
+    health: Option<serde_json::Value>,
 }
 
 /// A row of `towline_applied`.
@@ -167,6 +171,11 @@ pub(super) fn kind(kind: &str) -> Result<SyncSetKind, UnreadableColumn> {
 }
 
 impl ResultColumns {
+    /// What is known of the health of the syncset. What another release has written is read anew.
+    pub(super) fn health(&self) -> Option<(Uuid, Health)> {
+        Some((self.syncset, serde_json::from_value(self.health.clone()?).ok()?))
+    }
+
     pub(super) fn of(cluster: Uuid, row: &ResultRow) -> Self {
         Self {
             cluster,
@@ -182,6 +191,7 @@ impl ResultColumns {
             since: row.since.to_string(),
             first_success: row.first_success.map(|time| time.to_string()),
             pending_deletions: row.has_pending_deletions,
+            health: None,
         }
     }
 }
@@ -384,7 +394,9 @@ mod tests {
             since: "2026-11-19T08:00:00Z".to_owned(),
             first_success: None,
             pending_deletions: false,
+            health: Some(serde_json::json!({"state": "Sleeping"})),
         };
+        assert_eq!(columns(None).health(), None, "a state that only a newer release knows is read anew");
         let failure = |reason| ResultRow::try_from(columns(reason)).expect("a row").failure;
         let unknown = failure(Some("Quota")).expect("a failure");
         assert_eq!(

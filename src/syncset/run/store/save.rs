@@ -5,6 +5,7 @@
 //! The same statement reads the cluster's revision, so that a pass learns without a statement of its own that what it rests on has
 //! changed. The last write of a pass also ends its claim.
 
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use serde::Serialize;
@@ -16,6 +17,7 @@ use super::{PassStore, StoreError};
 use crate::db::{Json, Param, Row, Text, Type, column};
 use crate::documents::{Entry, Work, WorkClaim, WorkEnd};
 use crate::syncset::plan::guard::precious_row;
+use crate::syncset::plan::health::Health;
 use crate::syncset::plan::pass::Writes;
 use crate::syncset::plan::rows::{AppliedRow, ClusterRow};
 
@@ -110,6 +112,14 @@ static SAVE_AND_END: LazyLock<String> = LazyLock::new(|| {
         ended = WorkEnd::assignments(12),
     )
 });
+static SAVE_HEALTH: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "with {REVISION}, read as (update towline_result r set health = h.health \
+           from held, jsonb_to_recordset($4) h(syncset uuid, health jsonb) \
+           where r.cluster = held.cluster and r.syncset = h.syncset) \
+         select wanted, version from held"
+    )
+});
 static LOOK: LazyLock<String> = LazyLock::new(|| format!("with {REVISION} select wanted, version from held"));
 
 /// Makes full passes of clusters due; $1 has their ids, or is null for all of them. They begin when the clusters are asked for. A row
@@ -150,6 +160,18 @@ impl PassStore {
         work.release();
         let rows = self.database.all(QUERY, Text::Prepared(&SAVE_AND_END), &params).await?;
         Ok(column(QUERY, rows.first().ok_or(StoreError::LeaseExpired)?, 0)?)
+    }
+
+    /// Writes what was read of the health of these syncsets.
+    pub async fn save_health(&self, claim: &WorkClaim, read: &BTreeMap<Uuid, Health>) -> Result<(), StoreError> {
+        const QUERY: &str = "save_health";
+        let rows: Vec<_> =
+            read.iter().map(|(syncset, health)| serde_json::json!({"syncset": syncset, "health": health})).collect();
+        let (cluster, rows) = (claim.cluster.to_string(), json(&rows, "towline_result")?);
+        let params: [Param<'_>; 4] =
+            [(&cluster, Type::TEXT), (&claim.holder, Type::TEXT), (&claim.token, Type::INT8), (&rows, Type::JSONB)];
+        let _turn = self.turn().await;
+        revision(QUERY, &self.database.all(QUERY, Text::Prepared(&SAVE_HEALTH), &params).await?).map(drop)
     }
 
     /// The present revision of the cluster.

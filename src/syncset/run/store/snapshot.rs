@@ -16,6 +16,7 @@ use crate::db::{Row, Text, Type, column};
 use crate::documents::{Document, IS_WHOLE, ListError};
 use crate::syncset::plan::guard;
 use crate::syncset::plan::guard::Checked;
+use crate::syncset::plan::health::Health;
 use crate::syncset::plan::name::SyncSetName;
 use crate::syncset::plan::rows::{ClusterRow, GuardRow, ResultRow};
 use crate::syncset::plan::wanted::Deletions;
@@ -41,6 +42,8 @@ pub struct Snapshot {
     /// The `Secret` documents that the candidates map, without their data.
     pub secrets: Vec<SecretFacts>,
     pub results: Vec<ResultRow>,
+    /// What is known of the health of syncsets, beside their results.
+    pub health: BTreeMap<Uuid, Health>,
     /// How many rows of applied objects and of patches the cluster has.
     pub rows: usize,
     /// These rows, if they are few.
@@ -254,6 +257,8 @@ impl Snapshot {
         let sealed = column(QUERY, row, 4)?;
         let cluster = document(3)?.map(|document| StoredCluster { document, sealed });
         let candidates: Vec<CandidateColumns> = parsed(row, 6, "selectorsyncsets")?;
+        let results: Vec<ResultColumns> = parsed(row, 8, "towline_result")?;
+        let health = results.iter().filter_map(ResultColumns::health).collect();
         let cluster_row: Vec<ClusterColumns> = parsed(row, 11, "towline_cluster")?;
         let resyncs = cluster_row.first().map_or(0, ClusterColumns::resyncs);
         Ok(Self {
@@ -264,7 +269,8 @@ impl Snapshot {
             cluster_sync: document(5)?,
             candidates: read(candidates, "selectorsyncsets")?,
             secrets: parsed(row, 7, "secrets")?,
-            results: read(parsed::<Vec<ResultColumns>>(row, 8, "towline_result")?, "towline_result")?,
+            results: read(results, "towline_result")?,
+            health,
             rows: usize::try_from(column::<i64>(QUERY, row, 10)?).unwrap_or(usize::MAX),
             with_applied: parsed(row, 9, "towline_applied")?,
             cluster_row: read(cluster_row, "towline_cluster")?.pop(),

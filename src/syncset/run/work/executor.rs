@@ -8,6 +8,7 @@
 //! A [`Client`] outlives the pass: it keeps the connection and the kinds that discovery has found.
 
 mod lists;
+mod whole;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;

@@ -1,6 +1,9 @@
 //! How a pass ends that has run: what is stored and shown of it, and the log of clusters that stop to answer and answer again.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
+
+use uuid::Uuid;
 
 use super::first;
 use super::identity::Identified;
@@ -11,6 +14,7 @@ use super::refusal::Stop;
 use super::worker::Worker;
 use crate::documents::{Work, WorkEnd};
 use crate::syncset::plan::action::{Action, PassPlan, Probe};
+use crate::syncset::plan::health::Health;
 use crate::syncset::plan::pass::{End, Outcome, Writes};
 use crate::syncset::plan::retry;
 use crate::syncset::plan::retry::{Ended, Left};
@@ -18,8 +22,13 @@ use crate::syncset::plan::rows::ClusterRow;
 use crate::syncset::plan::status::{Conditions, Reachability, Retry, Unreachable};
 use crate::syncset::run::store::ClusterUpdate;
 
+/// Between a pass and the first reading of the health of what it has applied.
+const SOON: Duration = Duration::from_secs(1);
+
 pub(super) struct Ran {
     pub(super) outcome: Outcome,
+    /// What was read of the health of syncsets after it.
+    pub(super) health: BTreeMap<Uuid, Health>,
     pub(super) stop: Option<Stop>,
     /// The process ends.
     pub(super) is_stopped: bool,
@@ -59,7 +68,7 @@ impl Worker {
         identified: &Identified,
         ran: Ran,
     ) -> Result<Reconciled, ReconcileError> {
-        let Ran { outcome, stop, is_stopped, not_before, is_answered } = ran;
+        let Ran { outcome, health, stop, is_stopped, not_before, is_answered } = ran;
         let was_full = pass_plan.is_full || identified.is_another;
         let (ended, end) = match (&stop, outcome.end) {
             (Some(Stop::Silent { .. }), _) => (self.silent_again(work, Duration::ZERO), ReconcileEnd::Silent),
@@ -98,6 +107,11 @@ impl Worker {
             let ClusterRow { reachable, last_contact, attempts, retry_at, .. } = read.cluster_row();
             next.cluster_row = ClusterRow { reachable, last_contact, attempts, retry_at, ..next.cluster_row };
         }
+        if stop.is_none()
+            && let Some(at) = read.health_at(&outcome.results, &health, next.cluster_row.last_full)
+        {
+            next.ready_at = next.ready_at.min(at.max(after(now, SOON)));
+        }
         // Also if the pass has yielded: its next request may be the one that was refused.
         if stop.is_none() && !not_before.is_zero() {
             next.ready_at = next.ready_at.max(after(now, not_before));
@@ -125,7 +139,10 @@ impl Worker {
             // The process may end while it waits for the writer of documents.
             self.store.save(&work.writing(), &outcome.writes, Some(&stored)).await?;
         }
-        let shown = self.show(work, read, Some(&outcome), conditions, next.ready_at).await;
+        if !health.is_empty() {
+            self.store.save_health(&work.writing(), &health).await?;
+        }
+        let shown = self.show(work, read, (Some(&outcome), &health), conditions, next.ready_at).await;
         // Whoever sees that the claim has ended finds it in the log.
         pass_log::write(&work.name, &outcome);
         let goes_on = match ended {

@@ -4,6 +4,7 @@ mod basis;
 mod executor;
 mod finish;
 mod first;
+mod health;
 mod identity;
 mod observer;
 mod pass_log;

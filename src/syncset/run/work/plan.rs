@@ -9,6 +9,7 @@ use crate::documents::{Document, Sealed};
 use crate::syncset::plan::action;
 use crate::syncset::plan::action::{Action, ClusterFacts};
 use crate::syncset::plan::digest;
+use crate::syncset::plan::health;
 use crate::syncset::plan::matching::Audience;
 use crate::syncset::plan::name::{Digest, SyncSetKind};
 use crate::syncset::plan::parse;
@@ -55,7 +56,7 @@ impl Plan {
         let mut live: Vec<LiveSyncset> = snapshot.candidates.iter().filter_map(of_candidate).collect();
         live.sort_by(|left, right| left.header.name.cmp(&right.header.name));
         leave_out(&mut live);
-        let wanted: Vec<action::Live> = live.iter().map(LiveSyncset::as_live).collect();
+        let wanted: Vec<action::Live> = live.iter().map(|live| live.as_live(snapshot)).collect();
         let action = Action::of(
             facts.as_ref(),
             &wanted,
@@ -69,9 +70,13 @@ impl Plan {
 }
 
 impl LiveSyncset {
-    fn as_live(&self) -> action::Live {
+    fn as_live(&self, snapshot: &Snapshot) -> action::Live {
         let Header { id, name, .. } = &self.header;
-        action::Live { id: *id, name: name.clone(), inputs: self.inputs }
+        let result = snapshot.results.iter().find(|result| result.syncset == *id);
+        let last_full = snapshot.cluster_row.as_ref().and_then(|cluster_row| cluster_row.last_full);
+        let is_read = self.header.health.is_some() && self.undecodable.is_none();
+        let due = is_read.then(|| health::due(self.inputs, result, snapshot.health.get(id), last_full));
+        action::Live { id: *id, name: name.clone(), inputs: self.inputs, health_at: due.flatten() }
     }
 
     /// The secrets that it may copy. Their facts are needed for its inputs, and their data when it is rendered.
@@ -195,6 +200,7 @@ fn unread(identity: Identity) -> Header {
         resource_templates: false,
         patch_templates: false,
         secrets: Vec::new(),
+        health: None,
     }
 }
 

@@ -1,7 +1,7 @@
 //! One reconcile of a claimed cluster: it reads what is stored, runs a pass if one is due, stores and shows the result, and says when the
 //! cluster is due again.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -13,6 +13,7 @@ use super::basis::Basis;
 use super::executor::Executor;
 use super::finish::Ran;
 use super::first;
+use super::health::{self, Sent};
 use super::identity::{Identification, Identified};
 use super::observer::{First, ReconcileEnd};
 use super::plan::Plan;
@@ -24,6 +25,7 @@ use super::worker::{Demand, Kept, Unfinished, Worker};
 use crate::cluster::full_text;
 use crate::documents::{ClaimSlot, Finished, OpenError, Work, WorkEnd, WriteError};
 use crate::syncset::plan::action::{Action, PassPlan, Probe};
+use crate::syncset::plan::health::Health;
 use crate::syncset::plan::name::SyncSetName;
 use crate::syncset::plan::pass::{End, Outcome, pass};
 use crate::syncset::plan::retry;
@@ -223,7 +225,7 @@ impl Worker {
                 Action::Paused(pause) => (ReconcileEnd::Paused, pause.until),
                 Action::Silent { retry_at } => (ReconcileEnd::Waiting, Some(*retry_at)),
                 Action::Throttled { until } => (ReconcileEnd::Waiting, Some(*until)),
-                Action::InStep { next_full } => (ReconcileEnd::InStep, Some(*next_full)),
+                Action::InStep { until } => (ReconcileEnd::InStep, Some(*until)),
                 Action::Pass(pass_plan) => {
                     let passed = Box::pin(self.pass(work, &read, pass_plan, asks, &mut own_slot, stopping)).await?;
                     if let Passed::Ended(reconciled) = passed {
@@ -253,7 +255,7 @@ impl Worker {
                 read.now(),
                 rand::random(),
             );
-            let ready_at = self.show(work, &read, None, conditions, next.ready_at).await?;
+            let ready_at = self.show(work, &read, (None, &BTreeMap::new()), conditions, next.ready_at).await?;
             let rest = match &read.plan.action {
                 // The pass that was asked for is still to be made, and this reconcile was no attempt at it.
                 Action::Throttled { .. } => Rest::further(ready_at, work.attempts.saturating_sub(1)),
@@ -277,14 +279,16 @@ impl Worker {
         &self,
         work: &Work,
         read: &Read,
-        outcome: Option<&Outcome>,
+        (outcome, read_health): (Option<&Outcome>, &BTreeMap<Uuid, Health>),
         conditions: Conditions,
         ready_at: Timestamp,
     ) -> Result<Timestamp, ReconcileError> {
         let Some(before) = &read.snapshot.cluster_sync else { return Ok(ready_at) };
         let (live, results) = (&read.live(), outcome.map_or(&read.snapshot.results, |outcome| &outcome.results));
         let ending = outcome.filter(|outcome| outcome.end == End::Finished).map(|outcome| &outcome.ending);
-        let observed = Observed { results, live, ending, conditions, controlled_by: self.holder.as_str() };
+        let is_unreachable = matches!(conditions.reachability, Reachability::Unreachable { .. });
+        let health = &read.health_entries(results, read_health, is_unreachable);
+        let observed = Observed { results, live, ending, health, conditions, controlled_by: self.holder.as_str() };
         let status = status::status(&observed, &before.status, read.now());
         if !status::differs(&status, &before.status) {
             return Ok(ready_at);
@@ -427,8 +431,17 @@ impl Worker {
         }
         prepared.input.progress = kept.unfinished.take(read.demand());
         prepared.input.elsewhere = read.cluster_row().is_elsewhere(identified.identity.as_deref().or(read.identity()));
+        let sent = Sent::of(&pass_plan.health, &prepared.input.applied);
         let rests_on = (prepared, read, &identified);
         let mut ran = self.run_pass(work, &mut executor, &mut basis, rests_on, own_slot, stopping).await?;
+        if !sent.is_empty() && ran.stop.is_none() && ran.outcome.end == End::Finished {
+            match self.read_health((work, read), &mut executor, sent, own_slot, stopping).await? {
+                health::Ended::Read(health) => ran.health = health,
+                health::Ended::Stopped(stop) => ran.stop = Some(stop),
+                health::Ended::ShutsDown => {}
+            }
+            ran.is_answered |= executor.is_answered();
+        }
         drop(executor);
         // The pass may have sent no request itself.
         ran.is_answered |= asks == Asks::HasAnswered;
@@ -468,6 +481,6 @@ impl Worker {
                 (None, false)
             }
         };
-        Ok(Ran { outcome, stop, is_stopped, not_before, is_answered })
+        Ok(Ran { outcome, health: BTreeMap::new(), stop, is_stopped, not_before, is_answered })
     }
 }

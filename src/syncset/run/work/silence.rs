@@ -1,5 +1,6 @@
 //! How a reconcile ends to which the cluster has not answered, or not with anything that a pass could begin with.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -106,7 +107,7 @@ impl Worker {
             has_moved: self.has_moved(read),
         };
         // Only the status says why it is silent. It is written first, and the cluster is asked again if that fails.
-        let ready_at = self.show(work, read, None, conditions, next.ready_at).await?;
+        let ready_at = self.show(work, read, (None, &BTreeMap::new()), conditions, next.ready_at).await?;
         if ready_at != next.ready_at {
             return Ok(Reconciled::of(ReconcileEnd::Silent, Rest::until(ready_at, 0)));
         }

@@ -252,6 +252,7 @@ impl Set {
                 mode: self.mode,
                 resource_templates: false,
                 patch_templates: false,
+                health: None,
                 secrets: Vec::new(),
             },
             inputs: self.inputs(),

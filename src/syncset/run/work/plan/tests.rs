@@ -57,6 +57,7 @@ fn snapshot(candidates: Vec<Candidate>) -> Snapshot {
         candidates,
         secrets: Vec::new(),
         results: Vec::new(),
+        health: BTreeMap::new(),
         rows: 0,
         sent: None,
         with_applied: BTreeSet::new(),

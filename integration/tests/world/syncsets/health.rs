@@ -1,0 +1,149 @@
+//! `spec.health`: whether what was applied works. The edges have the controllers of workloads and no kubelet, so tests play it for bare pods.
+
+use integration::users::ADMIN;
+use integration::{ControlPlane, eventually};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+
+use crate::syncsets::requests::Requests;
+use crate::syncsets::world::{LIMIT, Stage, condition, run};
+
+fn pod(stage: &Stage, name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": stage.namespace},
+        "spec": {"containers": [{"name": "main", "image": "main:1"}]}})
+}
+
+async fn apply(stage: &Stage, health: &Value, resources: &[Value]) {
+    let spec = json!({"clusterDeploymentRefs": [{"name": "west-1"}], "resourceApplyMode": "Sync", "health": health, "resources": resources});
+    stage.create("syncsets", &json!({"namespace": stage.namespace, "name": "base", "spec": spec})).await;
+}
+
+/// What the kubelet would say of a pod.
+async fn says(stage: &Stage, plane: &ControlPlane, name: &str, status: Value) {
+    let pods: Api<Pod> = Api::namespaced(plane.client(ADMIN).await.unwrap(), stage.namespace);
+    let patch = Patch::Merge(json!({ "status": status }));
+    eventually("the pod to be there", LIMIT, async || {
+        pods.patch_status(name, &PatchParams::default(), &patch).await.map(drop).map_err(|error| error.to_string())
+    })
+    .await
+    .unwrap();
+}
+
+fn running(ready: &str) -> Value {
+    json!({"phase": "Running", "conditions": [{"type": "Ready", "status": ready, "reason": "ContainersNotReady"}], "containerStatuses": null})
+}
+
+fn crashing() -> Value {
+    let container = json!({"name": "main", "image": "main:1", "imageID": "", "ready": false, "restartCount": 7,
+        "state": {"waiting": {"reason": "CrashLoopBackOff"}}});
+    json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "False"}], "containerStatuses": [container]})
+}
+
+/// The health of the syncset, once it has this state and reason.
+async fn has(stage: &Stage, wanted: &str, reason: Value) -> Value {
+    let entry = |status: &Value| status["syncSets"][0]["health"].clone();
+    let is_so = |status: &Value| entry(status)["state"] == wanted && entry(status)["reason"] == reason;
+    entry(&stage.status("west-1", &format!("health {wanted} {reason}"), is_so).await)
+}
+
+/// Waits until nothing is to be read any more: the cluster is ready again when its full pass is due.
+async fn is_settled(stage: &Stage) {
+    let text = "select count(*) from towline_work w join towline_cluster c on c.cluster = w.cluster \
+         where w.until is null or w.until < now() and w.ready_at >= c.next_full";
+    eventually("nothing to be read", LIMIT, async || {
+        let settled: i64 = stage.sql.query_one(text, &[]).await.map_err(|error| error.to_string())?.get(0);
+        if settled == 1 { Ok(()) } else { Err("the cluster is ready again before its full pass".to_owned()) }
+    })
+    .await
+    .unwrap();
+}
+
+#[test]
+fn pods_that_crash_have_failed_and_nothing_is_read_once_that_is_settled() {
+    run(async {
+        let stage = Stage::new("health-pods").await;
+        let plane = stage.register("west-1", &json!({}), 0).await;
+        stage.at_rest().await;
+        let mut requests = Requests::from_now(&stage, plane).await;
+        apply(&stage, &json!({}), &[pod(&stage, "web"), stage.config_map("site", &json!({"a": "1"}))]).await;
+        let pending = has(&stage, "Progressing", json!("Pending")).await;
+        assert_eq!(pending["message"], format!("Pod {}/web: it has not started", stage.namespace));
+
+        says(&stage, plane, "web", running("True")).await;
+        let well = has(&stage, "Current", Value::Null).await;
+        assert!(well["since"].is_string() && well.get("message").is_none(), "{well}");
+        let status = stage.status("west-1", "a condition", |status| condition(status, "Healthy").is_some()).await;
+        assert_eq!(condition(&status, "Healthy").unwrap()["status"], "True");
+        is_settled(&stage).await;
+        // What is there is not listed, and a ConfigMap is not read.
+        let seen = requests.seen().await;
+        let written =
+            ["get pods/web 404", "get configmaps/site 404", "patch pods/web 201", "patch configmaps/site 201"];
+        let (first, read) = seen.split_at(seen.len().min(4));
+        assert!(first.iter().all(|request| written.contains(&request.as_str())), "{seen:?}");
+        assert!(!read.is_empty() && read.iter().all(|request| request == "get pods/web 200"), "{seen:?}");
+
+        // A full pass reads it once more, and the second reading of a crash confirms it.
+        stage.full_pass().await;
+        is_settled(&stage).await;
+        let after_full = requests.seen().await;
+        let reads = after_full.iter().filter(|request| *request == "get pods/web 200").count();
+        assert_eq!((reads, after_full.len()), (2, 3), "one compares its metadata: {after_full:?}");
+        says(&stage, plane, "web", crashing()).await;
+        stage.full_pass().await;
+        has(&stage, "Progressing", json!("CrashLoopBackOff")).await;
+        let failed = has(&stage, "Failed", json!("CrashLoopBackOff")).await;
+        assert!(failed["message"].as_str().unwrap().ends_with("container main crashes again and again"), "{failed}");
+        is_settled(&stage).await;
+        let status = stage.get(&stage.path("clustersyncs", "west-1")).await;
+        let healthy = condition(&status["status"], "Healthy").unwrap();
+        assert_eq!((&healthy["status"], &healthy["reason"]), (&json!("False"), &json!("Failed")));
+        assert_eq!(status["status"]["syncSets"][0]["result"], "Success", "that it was applied is something else");
+
+        // It is well again, and does not answer after that.
+        says(&stage, plane, "web", running("True")).await;
+        stage.full_pass().await;
+        has(&stage, "Current", Value::Null).await;
+        let nowhere = stage.kubeconfig(plane, "127.0.0.1:1".parse().unwrap());
+        stage.change(&stage.path("clusters", "west-1"), &json!({"kubeconfig": nowhere.to_string()})).await;
+        let silent = has(&stage, "Unknown", json!("Unreachable")).await;
+        let message = silent["message"].as_str().unwrap();
+        assert!(message.starts_with("the cluster does not answer; it was Current at 20"), "{message}");
+    });
+}
+
+#[test]
+fn several_objects_of_a_kind_are_read_by_one_list() {
+    run(async {
+        let stage = Stage::new("health-lists").await;
+        let plane = stage.register("west-1", &json!({}), 0).await;
+        let names = ["a", "b", "c"];
+        let pods: Vec<Value> = names.iter().map(|name| pod(&stage, name)).collect();
+        apply(&stage, &json!({"within": "1h"}), &pods).await;
+        let pending = has(&stage, "Progressing", json!("Pending")).await;
+        assert!(pending["message"].as_str().unwrap().ends_with("; 2 more objects are not current"), "{pending}");
+        for name in names {
+            says(&stage, plane, name, running("True")).await;
+        }
+        has(&stage, "Current", Value::Null).await;
+        is_settled(&stage).await;
+        let mut requests = Requests::from_now(&stage, plane).await;
+        stage.full_pass().await;
+        is_settled(&stage).await;
+        assert_eq!(requests.seen().await, ["list pods 200"; 2], "one compares their metadata, one reads their health");
+
+        // Another content is another health: what was read of the former one says nothing of it.
+        stage.wants("base", &[pods.as_slice(), &[pod(&stage, "d")]].concat()).await;
+        let added = has(&stage, "Progressing", json!("Pending")).await;
+        assert_eq!(added["message"], format!("Pod {}/d: it has not started", stage.namespace));
+        // Without `health` nothing is shown and nothing read, also of what was not settled.
+        stage.change(&stage.path("syncsets", "base"), &json!({"spec": {"health": null}})).await;
+        let status = stage.succeeds("west-1", "base", 3).await;
+        assert!(status.get("health").is_none(), "{status}");
+        is_settled(&stage).await;
+        let status = stage.get(&stage.path("clustersyncs", "west-1")).await;
+        assert_eq!(condition(&status["status"], "Healthy"), None);
+    });
+}

@@ -1,0 +1,255 @@
+//! Whether what was applied works: the health of the objects that a syncset with `spec.health` sends.
+//!
+//! Passes only apply. Health is read beside them, once a syncset has been applied: [`due`] says when, [`judge`] what one object's status means,
+//! and [`Health::read`] what follows from a reading of all objects, and when the next one is due. [`Entry`] is what the `ClusterSync` says of it.
+//!
+//! A syncset that is current is read again only after a full pass. One that is not is read after 1, 2, 4 … 60 seconds, until everything is
+//! current or has failed, or until `within` has passed. Failed counts only if two readings, 15 seconds apart, say so.
+
+mod judge;
+mod shown;
+
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Reverse;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
+
+pub use judge::{Judged, Verdict, is_judged, judge};
+pub use shown::Entry;
+
+use super::name::{Digest, ObjectRef};
+use super::rows::ResultRow;
+
+/// Between the first two readings, and the longest wait between two.
+const WAITS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
+/// After this time a second reading confirms that an object has failed, and an object without any status counts as current.
+const CONFIRMED_AFTER: Duration = Duration::from_secs(15);
+/// Most objects that are stored of a syncset on a cluster.
+const MOST_OBJECTS: usize = 100;
+/// Most characters of a message.
+const LONGEST_MESSAGE: usize = 256;
+
+/// `spec.health` of a syncset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// How long the objects may take to become current.
+    pub within: Duration,
+}
+
+/// From the best to the worst. A syncset has the worst state of its objects, and a cluster that of its syncsets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum State {
+    Current,
+    Progressing,
+    Unknown,
+    Failed,
+}
+
+impl State {
+    pub const ALL: [Self; 4] = [Self::Current, Self::Progressing, Self::Unknown, Self::Failed];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Current => "Current",
+            Self::Progressing => "Progressing",
+            Self::Unknown => "Unknown",
+            Self::Failed => "Failed",
+        }
+    }
+}
+
+/// What is known of the health of a syncset on a cluster, as it is stored (`towline_result.health`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Health {
+    /// What it had been applied with, in hexadecimal digits. Of anything else it says nothing.
+    inputs: String,
+    pub state: State,
+    /// Why it is not current, in a word.
+    pub reason: String,
+    pub message: String,
+    /// Since when state and reason are these.
+    pub since: Timestamp,
+    /// When it was first read with these inputs.
+    applied: Timestamp,
+    /// Since when it is not current; `within` counts from here.
+    began: Timestamp,
+    pub read: Timestamp,
+    /// Readings since it began.
+    readings: u32,
+    /// When it is read again; none once it has settled.
+    next: Option<Timestamp>,
+    /// The objects that are not current, the worst first.
+    pub objects: Vec<ObjectHealth>,
+    /// How many more are not current.
+    #[serde(default)]
+    pub more: usize,
+}
+
+/// An object that is not current.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObjectHealth {
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub group: String,
+    pub kind: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub namespace: String,
+    pub name: String,
+    pub state: State,
+    pub reason: String,
+    pub message: String,
+    /// Since when state and reason are these.
+    pub since: Timestamp,
+    /// When its status first said that it has failed, if it has said so ever since.
+    #[serde(default, rename = "failedSince", skip_serializing_if = "Option::is_none")]
+    failed: Option<Timestamp>,
+}
+
+/// What a reading has found out about an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reading {
+    pub object: ObjectRef,
+    pub judged: Judged,
+}
+
+/// When the health of a syncset that is applied with these inputs is read next. None while it is still to be applied, and once it has
+/// settled: then the next full pass has it read again.
+pub fn due(
+    inputs: Digest,
+    result: Option<&ResultRow>,
+    health: Option<&Health>,
+    last_full: Option<Timestamp>,
+) -> Option<Timestamp> {
+    result.filter(|result| is_applied(result, inputs))?;
+    match health.filter(|health| health.is_of(inputs)) {
+        None => Some(Timestamp::MIN),
+        Some(health) => last_full.filter(|last_full| *last_full > health.read).or(health.next),
+    }
+}
+
+/// Whether a syncset has been applied with these inputs.
+pub fn is_applied(result: &ResultRow, inputs: Digest) -> bool {
+    result.failure.is_none() && result.inputs == inputs
+}
+
+impl Health {
+    /// Whether it was read when the syncset had been applied with these inputs.
+    pub fn is_of(&self, inputs: Digest) -> bool {
+        self.inputs == hex(inputs)
+    }
+
+    /// Whether it was not current within the time that it had.
+    pub fn is_late(&self, settings: Settings) -> bool {
+        self.state != State::Current && self.read >= after(self.began, settings.within)
+    }
+
+    /// What follows from a reading of all objects of a syncset.
+    pub fn read(
+        inputs: Digest,
+        previous: Option<&Self>,
+        readings: Vec<Reading>,
+        settings: Settings,
+        now: Timestamp,
+    ) -> Self {
+        let previous = previous.filter(|previous| previous.is_of(inputs));
+        let applied = previous.map_or(now, |previous| previous.applied);
+        let before = |object: &ObjectRef| previous?.objects.iter().find(|before| before.is(object));
+        let mut objects: Vec<ObjectHealth> = readings
+            .into_iter()
+            .filter_map(|reading| ObjectHealth::of(before(&reading.object), reading, applied, now))
+            .collect();
+        objects.sort_by(|one, other| (Reverse(one.state), one.place()).cmp(&(Reverse(other.state), other.place())));
+        let more = objects.len().saturating_sub(MOST_OBJECTS);
+        let confirms = objects.iter().filter_map(|object| object.confirmed_at(applied)).min();
+        let is_settled = objects.iter().all(|object| object.state == State::Failed);
+        let worst = objects.first();
+        let state = worst.map_or(State::Current, |worst| worst.state);
+        // Once it has been current, it has its time again.
+        let unsettled = previous.filter(|previous| previous.state != State::Current && state != State::Current);
+        let (began, count) =
+            unsettled.map_or((now, 0), |unsettled| (unsettled.began, unsettled.readings.saturating_add(1)));
+        let is_late = now >= after(began, settings.within);
+        let next = (!is_settled && !is_late).then(|| {
+            let wait = WAITS.0.saturating_mul(1 << count.min(30)).min(WAITS.1);
+            let regular = after(now, wait);
+            confirms.map_or(regular, |confirms| confirms.min(regular).max(after(now, WAITS.0)))
+        });
+        let reason = match worst {
+            Some(_) if is_late && state != State::Failed => "Late".to_owned(),
+            Some(worst) => worst.reason.clone(),
+            None => String::new(),
+        };
+        let others = objects.len().saturating_sub(1);
+        let message = worst.map_or_else(String::new, |worst| worst.told(others));
+        let same = previous.filter(|previous| (previous.state, &previous.reason) == (state, &reason));
+        let since = same.map_or(now, |same| same.since);
+        objects.truncate(MOST_OBJECTS);
+        let inputs = hex(inputs);
+        Self { inputs, state, reason, message, since, applied, began, read: now, readings: count, next, objects, more }
+    }
+}
+
+impl ObjectHealth {
+    /// None of an object that is current.
+    fn of(before: Option<&Self>, reading: Reading, applied: Timestamp, now: Timestamp) -> Option<Self> {
+        let Reading { object, judged: Judged { verdict, reason, message } } = reading;
+        let failed = (verdict == Verdict::Failed).then(|| before.and_then(|before| before.failed).unwrap_or(now));
+        let is_confirmed = failed.is_some_and(|failed| now >= after(failed, CONFIRMED_AFTER));
+        let state = match verdict {
+            Verdict::Current => return None,
+            Verdict::NoStatus if now >= after(applied, CONFIRMED_AFTER) => return None,
+            Verdict::Failed if is_confirmed => State::Failed,
+            Verdict::NoStatus | Verdict::Progressing | Verdict::Failed => State::Progressing,
+            Verdict::Unknown => State::Unknown,
+        };
+        let same = before.filter(|before| (before.state, &before.reason) == (state, &reason));
+        let since = same.map_or(now, |same| same.since);
+        let ObjectRef { group, kind, namespace, name } = object;
+        Some(Self { group, kind, namespace, name, state, reason, message, since, failed })
+    }
+
+    fn is(&self, object: &ObjectRef) -> bool {
+        self.place() == (&object.group, &object.kind, &object.namespace, &object.name)
+    }
+
+    fn place(&self) -> (&String, &String, &String, &String) {
+        (&self.group, &self.kind, &self.namespace, &self.name)
+    }
+
+    /// From when another reading decides about it, if that is before the next regular one.
+    fn confirmed_at(&self, applied: Timestamp) -> Option<Timestamp> {
+        match self.failed {
+            Some(failed) if self.state != State::Failed => Some(after(failed, CONFIRMED_AFTER)),
+            None if self.reason == judge::NO_STATUS => Some(after(applied, CONFIRMED_AFTER)),
+            _ => None,
+        }
+    }
+
+    /// `Deployment default/web: 1 of 3 replicas are available; 2 more objects are not current`.
+    fn told(&self, others: usize) -> String {
+        let place = if self.namespace.is_empty() { String::new() } else { format!("{}/", self.namespace) };
+        let more = match others {
+            0 => String::new(),
+            1 => "; 1 more object is not current".to_owned(),
+            others => format!("; {others} more objects are not current"),
+        };
+        let room = LONGEST_MESSAGE.saturating_sub(more.chars().count());
+        judge::shortened(&format!("{} {place}{}: {}", self.kind, self.name, self.message), room) + &more
+    }
+}
+
+fn after(at: Timestamp, wait: Duration) -> Timestamp {
+    let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
+    at.checked_add(wait).unwrap_or(Timestamp::MAX)
+}
+
+fn hex(digest: Digest) -> String {
+    use std::fmt::Write;
+    digest.0.iter().fold(String::with_capacity(64), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

@@ -1,0 +1,455 @@
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::*;
+use crate::syncset::plan::name::{SyncSetKind, SyncSetName};
+use crate::syncset::plan::rows::Failure;
+use crate::syncset::plan::status::Reason;
+
+const INPUTS: Digest = Digest([7; 32]);
+const SETTINGS: Settings = Settings { within: Duration::from_mins(2) };
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000 + second).expect("a time")
+}
+
+fn object(name: &str) -> ObjectRef {
+    ObjectRef {
+        group: "apps".to_owned(),
+        kind: "Deployment".to_owned(),
+        namespace: "shop".to_owned(),
+        name: name.to_owned(),
+    }
+}
+
+fn reading(name: &str, verdict: Verdict) -> Reading {
+    let judged = match verdict {
+        Verdict::Current => Judged::current(),
+        Verdict::NoStatus => Judged::of(verdict, judge::NO_STATUS, "it has no status"),
+        _ => Judged::of(verdict, "Why", &format!("{name} is so")),
+    };
+    Reading { object: object(name), judged }
+}
+
+/// Reads an object again and again, from a first time on and whenever it is due, and returns the seconds, states and reasons.
+fn read_until(verdict: impl Fn(i64) -> Verdict, last: i64) -> (Vec<(i64, State, String)>, Health) {
+    let (mut second, mut read, mut health) = (0, Vec::new(), None);
+    loop {
+        let next = Health::read(INPUTS, health.as_ref(), vec![reading("web", verdict(second))], SETTINGS, at(second));
+        read.push((second, next.state, next.reason.clone()));
+        let due = next.next.map(|due| due.as_second() - at(0).as_second());
+        health = Some(next);
+        match due.filter(|due| *due <= last) {
+            Some(due) => second = due,
+            None => return (read, health.expect("one")),
+        }
+    }
+}
+
+fn seconds(read: &[(i64, State, String)]) -> Vec<i64> {
+    read.iter().map(|(second, ..)| *second).collect()
+}
+
+#[test]
+fn what_is_current_is_read_once() {
+    let (read, health) = read_until(|_| Verdict::Current, 1000);
+    assert_eq!((seconds(&read), health.state, health.next), (vec![0], State::Current, None));
+    assert!(health.objects.is_empty() && health.reason.is_empty() && health.message.is_empty());
+    let nothing = Health::read(INPUTS, None, Vec::new(), SETTINGS, at(0));
+    assert_eq!((nothing.state, nothing.next), (State::Current, None), "a syncset of ConfigMaps alone");
+}
+
+#[test]
+fn what_is_not_current_is_read_after_1_2_4_and_at_most_60_seconds_until_it_is_late() {
+    let (read, health) = read_until(|_| Verdict::Progressing, 1000);
+    assert_eq!(seconds(&read), [0, 1, 3, 7, 15, 31, 63, 123]);
+    assert_eq!((health.state, health.reason.as_str(), health.next), (State::Progressing, "Late", None));
+    assert!(health.is_late(SETTINGS) && health.since == at(123));
+    assert_eq!(health.message, "Deployment shop/web: web is so");
+    let (read, health) = read_until(|second| if second < 20 { Verdict::Progressing } else { Verdict::Current }, 1000);
+    assert_eq!((seconds(&read), health.state), (vec![0, 1, 3, 7, 15, 31], State::Current));
+    let (read, _) = read_until(|_| Verdict::Unknown, 1000);
+    assert_eq!((read.len(), read[0].1), (8, State::Unknown), "what no rule understands may be understood later");
+}
+
+#[test]
+fn an_object_has_failed_once_two_readings_15_seconds_apart_say_so() {
+    let (read, health) = read_until(|_| Verdict::Failed, 1000);
+    assert_eq!(seconds(&read), [0, 1, 3, 7, 15]);
+    let states: Vec<State> = read.iter().map(|(_, state, _)| *state).collect();
+    assert_eq!(states, [State::Progressing, State::Progressing, State::Progressing, State::Progressing, State::Failed]);
+    assert_eq!((health.reason.as_str(), health.next), ("Why", None));
+    // One that recovers in between never has.
+    let flapping = |second: i64| if second % 2 == 0 { Verdict::Failed } else { Verdict::Progressing };
+    let (read, _) = read_until(flapping, 1000);
+    assert!(read.iter().all(|(_, state, _)| *state == State::Progressing), "{read:?}");
+    // It is read at that very time, however long the wait is by then.
+    let (read, health) = read_until(|second| if second < 63 { Verdict::Progressing } else { Verdict::Failed }, 1000);
+    assert_eq!((seconds(&read).split_off(6), health.state), (vec![63, 78], State::Failed));
+}
+
+#[test]
+fn an_object_without_a_status_is_current_after_15_seconds_and_stays_so() {
+    let (read, health) = read_until(|_| Verdict::NoStatus, 1000);
+    assert_eq!((seconds(&read), health.state), (vec![0, 1, 3, 7, 15], State::Current));
+    let later = Health::read(INPUTS, Some(&health), vec![reading("web", Verdict::NoStatus)], SETTINGS, at(7200));
+    assert_eq!((later.state, later.since), (State::Current, health.since), "a full pass changes nothing");
+    let both = vec![reading("web", Verdict::NoStatus), reading("other", Verdict::Progressing)];
+    let beside = Health::read(INPUTS, Some(&later), both, SETTINGS, at(7300));
+    assert_eq!(beside.objects.len(), 1, "nor does another object: {:?}", beside.objects);
+}
+
+#[test]
+fn what_is_no_longer_current_has_its_time_again_and_what_is_late_has_not() {
+    let (_, late) = read_until(|_| Verdict::Progressing, 1000);
+    let again = Health::read(INPUTS, Some(&late), vec![reading("web", Verdict::Progressing)], SETTINGS, at(7200));
+    assert_eq!((again.reason.as_str(), again.next, again.since), ("Late", None, late.since));
+    let well = Health::read(INPUTS, Some(&again), vec![reading("web", Verdict::Current)], SETTINGS, at(14_400));
+    assert_eq!((well.state, well.next), (State::Current, None));
+    let ill = Health::read(INPUTS, Some(&well), vec![reading("web", Verdict::Progressing)], SETTINGS, at(21_600));
+    assert_eq!((ill.state, ill.reason.as_str(), ill.next), (State::Progressing, "Why", Some(at(21_601))));
+}
+
+#[test]
+fn other_inputs_begin_anew() {
+    let (_, failed) = read_until(|_| Verdict::Failed, 1000);
+    let other = Health::read(Digest([8; 32]), Some(&failed), vec![reading("web", Verdict::Failed)], SETTINGS, at(20));
+    assert_eq!((other.state, other.since, other.next), (State::Progressing, at(20), Some(at(21))));
+    assert!(!failed.is_of(Digest([8; 32])) && other.is_of(Digest([8; 32])));
+}
+
+#[test]
+fn the_worst_object_speaks_for_all_and_the_others_are_counted() {
+    let (_, failed) = read_until(|_| Verdict::Failed, 1000);
+    let mut readings: Vec<Reading> = (0..150).map(|at| reading(&format!("a{at:03}"), Verdict::Progressing)).collect();
+    readings.extend([reading("web", Verdict::Failed), reading("b", Verdict::Unknown), reading("c", Verdict::Current)]);
+    let health = Health::read(INPUTS, Some(&failed), readings, SETTINGS, at(16));
+    assert_eq!((health.state, health.objects.len(), health.more), (State::Failed, MOST_OBJECTS, 52));
+    let states: Vec<State> = health.objects.iter().take(3).map(|object| object.state).collect();
+    assert_eq!(states, [State::Failed, State::Unknown, State::Progressing]);
+    assert_eq!(health.message, "Deployment shop/web: web is so; 151 more objects are not current");
+    let long = Reading { object: object("a"), judged: Judged::of(Verdict::Failed, "Why", &"ä\0".repeat(400)) };
+    let health = Health::read(INPUTS, None, vec![long, reading("b", Verdict::Progressing)], SETTINGS, at(0));
+    let (all, first) = (&health.message, &health.objects[0].message);
+    assert_eq!((all.chars().count(), first.chars().count()), (256, 256));
+    assert!(all.ends_with("…; 1 more object is not current") && !first.contains('\0'), "{all}");
+}
+
+fn result(inputs: Digest, failure: Option<Failure>) -> ResultRow {
+    ResultRow {
+        syncset: Uuid::from_u128(1),
+        name: SyncSetName { kind: SyncSetKind::SyncSet, namespace: "foo".to_owned(), name: "base".to_owned() },
+        inputs,
+        generation: 1,
+        failure,
+        since: at(0),
+        first_success: None,
+        has_pending_deletions: false,
+    }
+}
+
+#[test]
+fn health_is_read_of_what_is_applied_at_its_time_and_after_each_full_pass() {
+    let applied = result(INPUTS, None);
+    let failing = result(INPUTS, Some(Failure { reason: Reason::Forbidden, message: "no".to_owned() }));
+    let progressing = Health::read(INPUTS, None, vec![reading("web", Verdict::Progressing)], SETTINGS, at(5));
+    let current = Health::read(INPUTS, None, Vec::new(), SETTINGS, at(5));
+    let of_others = Health::read(Digest([8; 32]), None, Vec::new(), SETTINGS, at(5));
+    for (what, result, health, last_full, expected) in [
+        ("not applied", None, None, None, None),
+        ("fails", Some(&failing), Some(&progressing), None, None),
+        ("changed", Some(&result(Digest([9; 32]), None)), Some(&progressing), None, None),
+        ("never read", Some(&applied), None, Some(at(0)), Some(Timestamp::MIN)),
+        ("read before a change", Some(&applied), Some(&of_others), None, Some(Timestamp::MIN)),
+        ("progressing", Some(&applied), Some(&progressing), Some(at(4)), Some(at(6))),
+        ("settled", Some(&applied), Some(&current), Some(at(4)), None),
+        ("settled, before a full pass", Some(&applied), Some(&current), Some(at(6)), Some(at(6))),
+    ] {
+        assert_eq!(due(INPUTS, result, health, last_full), expected, "{what}");
+    }
+}
+
+#[test]
+fn what_does_not_answer_or_is_not_applied_as_it_is_now_is_never_shown_as_current() {
+    let (applied, other) = (result(INPUTS, None), result(Digest([9; 32]), None));
+    let current = Health::read(INPUTS, None, Vec::new(), SETTINGS, at(5));
+    let shown = |result, health, is_unreachable| Entry::of(INPUTS, result, health, is_unreachable).to_json();
+    assert_eq!(
+        shown(Some(&applied), Some(&current), false),
+        json!({"state": "Current", "since": format!("{:.0}", at(5))})
+    );
+    let silent = shown(Some(&applied), Some(&current), true);
+    assert_eq!((&silent["state"], &silent["reason"]), (&json!("Unknown"), &json!("Unreachable")));
+    assert_eq!(silent["message"], format!("the cluster does not answer; it was Current at {:.0}", at(5)));
+    for (result, health, reason) in
+        [(None, None, "NotApplied"), (Some(&other), Some(&current), "NotApplied"), (Some(&applied), None, "NotRead")]
+    {
+        let shown = shown(result, health, false);
+        assert_eq!((&shown["state"], &shown["reason"]), (&json!("Progressing"), &json!(reason)));
+    }
+}
+
+/// An object of generation 3.
+#[expect(clippy::needless_pass_by_value, reason = "every call makes the values")]
+fn of(spec: Value, status: Value) -> Value {
+    json!({"metadata": {"name": "a", "generation": 3}, "spec": spec, "status": status})
+}
+
+fn conditions(list: &[(&str, &str, &str)]) -> Value {
+    list.iter().map(|(kind, status, reason)| json!({"type": kind, "status": status, "reason": reason})).collect()
+}
+
+#[test]
+#[expect(clippy::too_many_lines, reason = "a table")]
+fn kinds_are_judged_by_what_their_controllers_say() {
+    let deployed = |replicas: i64, status: &[(&str, i64)], conditions_of: &[(&str, &str, &str)]| {
+        let mut all = json!({"observedGeneration": 3, "conditions": conditions(conditions_of)});
+        for (field, count) in status {
+            all[*field] = json!(count);
+        }
+        of(json!({"replicas": replicas, "progressDeadlineSeconds": 600}), all)
+    };
+    let full = [("replicas", 2), ("updatedReplicas", 2), ("availableReplicas", 2), ("readyReplicas", 2)];
+    let well = [("Progressing", "True", "NewReplicaSetAvailable"), ("Available", "True", "MinimumReplicasAvailable")];
+    let with =
+        |field: &'static str, count: i64| full.map(|(name, before)| (name, if name == field { count } else { before }));
+    let pod = |phase: &str, conditions_of: &[(&str, &str, &str)]| {
+        of(json!({}), json!({"phase": phase, "conditions": conditions(conditions_of)}))
+    };
+    let crashing = json!({"phase": "Running", "conditions": conditions(&[("Ready", "False", "ContainersNotReady")]),
+        "containerStatuses": [{"name": "main", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}]});
+    let job = |conditions_of: &[(&str, &str, &str)]| {
+        of(json!({}), json!({"active": 1, "conditions": conditions(conditions_of)}))
+    };
+    let service = |kind: &str, ingress: Value| of(json!({"type": kind}), json!({"loadBalancer": {"ingress": ingress}}));
+    let other = |list: &[(&str, &str, &str)]| of(json!({}), json!({"conditions": conditions(list)}));
+    let daemon = |desired: i64, ready: i64| {
+        of(
+            json!({}),
+            json!({"observedGeneration": 3, "desiredNumberScheduled": desired, "currentNumberScheduled": desired,
+            "updatedNumberScheduled": desired, "numberAvailable": desired, "numberReady": ready}),
+        )
+    };
+    let stateful = |partition: i64, updated: i64, current: i64, revisions: [&str; 2]| {
+        let strategy = if partition < 0 { json!({}) } else { json!({"rollingUpdate": {"partition": partition}}) };
+        of(
+            json!({"replicas": 3, "updateStrategy": strategy}),
+            json!({"observedGeneration": 3,
+            "replicas": 3, "readyReplicas": 3, "updatedReplicas": updated, "currentReplicas": current,
+            "currentRevision": revisions[0], "updateRevision": revisions[1]}),
+        )
+    };
+    let mut terminating = deployed(2, &full, &well);
+    terminating["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    let mut behind = deployed(2, &full, &well);
+    behind["status"]["observedGeneration"] = json!(2);
+    let exceeded = [("Progressing", "False", "ProgressDeadlineExceeded"), ("Available", "True", "")];
+    let behind_condition =
+        of(json!({}), json!({"conditions": [{"type": "Ready", "status": "True", "observedGeneration": 2}]}));
+    let (current, progressing, failed) = (Verdict::Current, Verdict::Progressing, Verdict::Failed);
+    for (group, kind, object, verdict, reason) in [
+        ("apps", "Deployment", deployed(2, &full, &well), current, ""),
+        ("apps", "Deployment", terminating, progressing, "Terminating"),
+        ("apps", "Deployment", behind, progressing, "NotObserved"),
+        ("apps", "Deployment", deployed(2, &full, &exceeded), failed, "ProgressDeadlineExceeded"),
+        ("apps", "Deployment", deployed(3, &full, &well), progressing, "TooFewReplicas"),
+        ("apps", "Deployment", deployed(1, &full, &well), progressing, "ExtraReplicas"),
+        ("apps", "Deployment", deployed(2, &with("updatedReplicas", 1), &well), progressing, "TooFewUpdated"),
+        ("apps", "Deployment", deployed(2, &with("availableReplicas", 1), &well), progressing, "TooFewAvailable"),
+        ("apps", "Deployment", deployed(2, &with("readyReplicas", 1), &well), progressing, "TooFewReady"),
+        ("apps", "Deployment", deployed(2, &full, &well[1..]), progressing, "NotAvailable"),
+        ("apps", "Deployment", deployed(2, &full, &well[..1]), progressing, "NotAvailable"),
+        ("apps", "Deployment", deployed(0, &[], &well), current, ""),
+        ("apps", "Deployment", of(json!({}), json!({})), progressing, "TooFewReplicas"),
+        ("apps", "StatefulSet", stateful(-1, 3, 3, ["r1", "r1"]), current, ""),
+        ("apps", "StatefulSet", stateful(-1, 3, 3, ["r1", "r2"]), progressing, "Updating"),
+        ("apps", "StatefulSet", stateful(-1, 3, 2, ["r1", "r1"]), progressing, "TooFewCurrent"),
+        ("apps", "StatefulSet", stateful(2, 1, 0, ["r1", "r2"]), current, ""),
+        ("apps", "StatefulSet", stateful(1, 1, 0, ["r1", "r2"]), progressing, "TooFewUpdated"),
+        ("apps", "StatefulSet", of(json!({"updateStrategy": {"type": "OnDelete"}}), json!({})), current, ""),
+        ("apps", "DaemonSet", daemon(2, 2), current, ""),
+        ("apps", "DaemonSet", daemon(2, 1), progressing, "TooFewReady"),
+        ("apps", "DaemonSet", of(json!({}), json!({})), progressing, "NotObserved"),
+        (
+            "apps",
+            "ReplicaSet",
+            deployed(
+                2,
+                &[("replicas", 2), ("fullyLabeledReplicas", 2), ("availableReplicas", 2), ("readyReplicas", 2)],
+                &[],
+            ),
+            current,
+            "",
+        ),
+        (
+            "apps",
+            "ReplicaSet",
+            deployed(2, &full, &[("ReplicaFailure", "True", "FailedCreate")]),
+            progressing,
+            "FailedCreate",
+        ),
+        ("batch", "Job", job(&[]), progressing, "JobRunning"),
+        ("batch", "Job", job(&[("Complete", "True", "")]), current, ""),
+        ("batch", "Job", job(&[("Failed", "True", "BackoffLimitExceeded")]), failed, "BackoffLimitExceeded"),
+        ("batch", "Job", of(json!({"suspend": true}), json!({})), progressing, "Suspended"),
+        ("", "Pod", pod("Running", &[("Ready", "True", "")]), current, ""),
+        ("", "Pod", pod("Running", &[("Ready", "False", "ContainersNotReady")]), progressing, "ContainersNotReady"),
+        ("", "Pod", of(json!({}), crashing), failed, "CrashLoopBackOff"),
+        ("", "Pod", pod("Succeeded", &[]), current, ""),
+        ("", "Pod", pod("Failed", &[]), failed, "PodFailed"),
+        ("", "Pod", pod("Pending", &[("PodScheduled", "False", "Unschedulable")]), failed, "Unschedulable"),
+        ("", "Pod", pod("Pending", &[("PodScheduled", "True", "")]), progressing, "Pending"),
+        ("", "Service", service("ClusterIP", json!(null)), current, ""),
+        ("", "Service", service("LoadBalancer", json!(null)), progressing, "NoAddress"),
+        ("", "Service", service("LoadBalancer", json!([{"ip": ""}])), progressing, "NoAddress"),
+        ("", "Service", service("LoadBalancer", json!([{"hostname": "a.example"}])), current, ""),
+        ("", "PersistentVolumeClaim", of(json!({}), json!({"phase": "Bound"})), current, ""),
+        ("", "PersistentVolumeClaim", of(json!({}), json!({"phase": "Pending"})), progressing, "NotBound"),
+        (
+            "apiextensions.k8s.io",
+            "CustomResourceDefinition",
+            other(&[("NamesAccepted", "True", ""), ("Established", "True", "")]),
+            current,
+            "",
+        ),
+        (
+            "apiextensions.k8s.io",
+            "CustomResourceDefinition",
+            other(&[("Established", "False", "Installing")]),
+            progressing,
+            "Installing",
+        ),
+        (
+            "apiextensions.k8s.io",
+            "CustomResourceDefinition",
+            other(&[("NamesAccepted", "False", "MultipleNamesNotAllowed")]),
+            failed,
+            "MultipleNamesNotAllowed",
+        ),
+        (
+            "apiregistration.k8s.io",
+            "APIService",
+            other(&[("Available", "False", "MissingEndpoints")]),
+            progressing,
+            "MissingEndpoints",
+        ),
+        ("db.example.com", "Postgres", other(&[("Ready", "True", "")]), current, ""),
+        ("db.example.com", "Postgres", other(&[("Ready", "Unknown", "")]), progressing, "NotReady"),
+        ("db.example.com", "Postgres", other(&[("Available", "True", "")]), current, ""),
+        (
+            "db.example.com",
+            "Postgres",
+            other(&[("Ready", "False", "Starting"), ("Available", "True", "")]),
+            progressing,
+            "Starting",
+        ),
+        (
+            "db.example.com",
+            "Postgres",
+            other(&[("Ready", "True", ""), ("Stalled", "True", "BadSpec")]),
+            failed,
+            "BadSpec",
+        ),
+        (
+            "db.example.com",
+            "Postgres",
+            other(&[("Ready", "True", ""), ("Reconciling", "True", "")]),
+            progressing,
+            "Reconciling",
+        ),
+        ("db.example.com", "Postgres", behind_condition, progressing, "NotObserved"),
+        ("db.example.com", "Postgres", of(json!({}), json!({"phase": "ready"})), Verdict::Unknown, "NoRule"),
+        ("db.example.com", "Postgres", of(json!({}), json!({})), Verdict::NoStatus, "NoStatus"),
+        ("db.example.com", "Postgres", json!({"metadata": {}}), Verdict::NoStatus, "NoStatus"),
+    ] {
+        assert!(is_judged(group, kind), "{group} {kind}");
+        let judged = judge(group, kind, &object);
+        assert_eq!((judged.verdict, judged.reason.as_str()), (verdict, reason), "{kind}: {object}");
+        assert_eq!(judged.message.is_empty(), verdict == current, "{kind}: {judged:?}");
+    }
+    for (group, kind) in
+        [("", "Secret"), ("", "ConfigMap"), ("rbac.authorization.k8s.io", "Role"), ("batch", "CronJob")]
+    {
+        assert!(!is_judged(group, kind), "{kind} has nothing to judge, and a Secret is never read");
+    }
+}
+
+/// What a status of any kind may have, in the places where it is looked at.
+fn odd() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        prop_oneof![Just("True"), Just("False"), Just("Ready"), Just("Failed"), Just("LoadBalancer"), Just("\0")]
+            .prop_map(Value::from),
+    ];
+    let keys = prop_oneof![
+        Just("metadata"),
+        Just("spec"),
+        Just("status"),
+        Just("conditions"),
+        Just("type"),
+        Just("reason"),
+        Just("replicas"),
+        Just("readyReplicas"),
+        Just("observedGeneration"),
+        Just("generation"),
+        Just("phase"),
+        Just("updateStrategy"),
+        Just("rollingUpdate"),
+        Just("partition"),
+        Just("containerStatuses"),
+        Just("desiredNumberScheduled"),
+    ];
+    leaf.prop_recursive(5, 60, 6, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::vec((keys.clone(), inner), 0..6).prop_map(|fields| fields
+                .into_iter()
+                .map(|(key, value)| (key.to_owned(), value))
+                .collect::<serde_json::Map<_, _>>()
+                .into()),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn any_status_is_judged_in_few_words(object in odd()) {
+        for (group, kind) in [("apps", "Deployment"), ("apps", "StatefulSet"), ("apps", "DaemonSet"), ("apps", "ReplicaSet"), ("batch", "Job"),
+            ("", "Pod"), ("", "Service"), ("", "PersistentVolumeClaim"), ("apiextensions.k8s.io", "CustomResourceDefinition"), ("x.example", "X")] {
+            let judged = judge(group, kind, &object);
+            prop_assert!(judged.message.chars().count() <= 256 && judged.reason.len() <= 64 && !judged.reason.contains('\0'));
+        }
+    }
+
+    #[test]
+    fn it_is_read_again_exactly_while_something_is_undecided(
+        steps in prop::collection::vec((1..90_i64, prop::collection::vec(0..5_u8, 3)), 1..20),
+    ) {
+        let (mut now, mut before) = (0, None::<Health>);
+        for (wait, verdicts) in steps {
+            now += wait;
+            let verdict = |number: u8| {
+                [Verdict::Current, Verdict::Progressing, Verdict::NoStatus, Verdict::Unknown, Verdict::Failed][usize::from(number)]
+            };
+            let readings: Vec<_> =
+                verdicts.iter().enumerate().map(|(at, number)| reading(&format!("o{at}"), verdict(*number))).collect();
+            let health = Health::read(INPUTS, before.as_ref(), readings, SETTINGS, at(now));
+            let undecided = health.objects.iter().any(|object| object.state != State::Failed);
+            prop_assert_eq!(health.next.is_some(), undecided && !health.is_late(SETTINGS));
+            prop_assert!(health.next.is_none_or(|next| next > at(now) && next <= at(now + 60)));
+            let worst = health.objects.iter().map(|object| object.state).max().unwrap_or(State::Current);
+            prop_assert_eq!(health.state, worst);
+            for object in health.objects.iter().filter(|object| object.state == State::Failed) {
+                let had = before.as_ref().and_then(|before| before.objects.iter().find(|had| had.name == object.name));
+                prop_assert!(had.is_some_and(|had| had.failed.is_some_and(|failed| at(now) >= after(failed, CONFIRMED_AFTER))));
+            }
+            let stored: Health = serde_json::from_value(serde_json::to_value(&health).expect("JSON")).expect("the same");
+            prop_assert_eq!(&stored, &health);
+            before = Some(stored);
+        }
+    }
+}

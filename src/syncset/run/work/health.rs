@@ -1,0 +1,150 @@
+//! Reads the health of what was applied, where it is due and the syncset is applied as it is now.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::executor::Executor;
+use super::reconcile::{Read, ReconcileError, after};
+use super::refusal::Stop;
+use super::slot::ReconcileSlot;
+use super::worker::Worker;
+use crate::documents::Work;
+use crate::syncset::plan::health::{self, Entry, Health, Judged, Reading, Verdict, is_judged, judge};
+use crate::syncset::plan::name::{ObjectRef, SyncSetName};
+use crate::syncset::plan::pass::Refused;
+use crate::syncset::plan::rows::{AppliedRow, ResultRow};
+
+/// What is sent by syncsets whose health is read: each object with the version under which it was sent.
+#[derive(Debug, Default)]
+pub(super) struct Sent(BTreeMap<Uuid, Vec<(ObjectRef, String)>>);
+
+/// How a reading of health ended.
+pub(super) enum Ended {
+    Read(BTreeMap<Uuid, Health>),
+    /// The cluster does not answer, or wants fewer requests.
+    Stopped(Stop),
+    /// The process ends.
+    ShutsDown,
+}
+
+impl Sent {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Of these syncsets. An object that another syncset sends is that one's.
+    pub(super) fn of(syncsets: &BTreeSet<Uuid>, rows: &[AppliedRow]) -> Self {
+        let mut sent: BTreeMap<Uuid, Vec<_>> = syncsets.iter().map(|syncset| (*syncset, Vec::new())).collect();
+        for row in rows.iter().filter(|row| row.wanted && row.content.is_some()) {
+            if let Some(objects) = sent.get_mut(&row.syncset)
+                && is_judged(&row.object.group, &row.object.kind)
+            {
+                objects.push((row.object.clone(), row.api_version.clone()));
+            }
+        }
+        Self(sent)
+    }
+
+    /// The objects of each kind, as `apps/v1`, `Deployment`.
+    fn by_kind(&self) -> BTreeMap<(&str, &str), BTreeSet<ObjectRef>> {
+        let mut kinds: BTreeMap<_, BTreeSet<ObjectRef>> = BTreeMap::new();
+        for (object, api_version) in self.0.values().flatten() {
+            kinds.entry((api_version.as_str(), object.kind.as_str())).or_default().insert(object.clone());
+        }
+        kinds
+    }
+}
+
+impl Read {
+    /// When the health of each syncset is read next that has been applied as it is now.
+    pub(super) fn health_at(
+        &self,
+        results: &[ResultRow],
+        read: &BTreeMap<Uuid, Health>,
+        last_full: Option<Timestamp>,
+    ) -> Option<Timestamp> {
+        let with_health =
+            self.plan.live.iter().filter(|live| live.header.health.is_some() && live.undecodable.is_none());
+        let due = with_health.filter_map(|live| {
+            let id = live.header.id;
+            let result = results.iter().find(|result| result.syncset == id);
+            let health = read.get(&id).or_else(|| self.snapshot.health.get(&id));
+            health::due(live.inputs, result, health, last_full)
+        });
+        due.min()
+    }
+
+    /// What the `ClusterSync` says of the health of each syncset that has `spec.health`.
+    pub(super) fn health_entries(
+        &self,
+        results: &[ResultRow],
+        read: &BTreeMap<Uuid, Health>,
+        is_unreachable: bool,
+    ) -> BTreeMap<SyncSetName, Entry> {
+        let with_health = self.plan.live.iter().filter(|live| live.header.health.is_some());
+        let entries = with_health.map(|live| {
+            let id = live.header.id;
+            let result = results.iter().find(|result| result.syncset == id);
+            let health = read.get(&id).or_else(|| self.snapshot.health.get(&id));
+            (live.header.name.clone(), Entry::of(live.inputs, result, health, is_unreachable))
+        });
+        entries.collect()
+    }
+}
+
+impl Worker {
+    pub(super) async fn read_health(
+        &self,
+        (work, read): (&Work, &Read),
+        executor: &mut Executor<'_>,
+        sent: Sent,
+        own_slot: &mut ReconcileSlot,
+        stopping: &CancellationToken,
+    ) -> Result<Ended, ReconcileError> {
+        let mut judged: BTreeMap<ObjectRef, Judged> = BTreeMap::new();
+        for ((api_version, kind), objects) in sent.by_kind() {
+            if executor.is_answered() {
+                self.begin_work(work, own_slot, stopping).await?;
+            }
+            if stopping.is_cancelled() {
+                return Ok(Ended::ShutsDown);
+            }
+            let group = api_version.split_once('/').map_or("", |(group, _)| group);
+            let reading = executor.read_whole((api_version, kind), &objects, |object| judge(group, kind, object));
+            let mut found = match self.patiently(work, reading, own_slot).await {
+                Ok(found) => found,
+                Err(Stop::Lost) => return Err(ReconcileError::Lost),
+                Err(stop) => return Ok(Ended::Stopped(stop)),
+            };
+            for object in objects {
+                let of_object = match found.remove(&object) {
+                    Some(Ok(Some(judged))) => judged,
+                    Some(Ok(None)) => Judged::of(Verdict::Progressing, "NotFound", "there is no such object"),
+                    Some(Err(Refused { message, .. })) => Judged::of(Verdict::Unknown, "NotRead", &message),
+                    None => {
+                        Judged::of(Verdict::Unknown, "NotRead", "too many objects are not among those with our label")
+                    }
+                };
+                judged.insert(object, of_object);
+            }
+        }
+        let now = after(read.snapshot.at, read.at.elapsed());
+        let settings = |id: &Uuid| {
+            let live = read.plan.live.iter().find(|live| live.header.id == *id)?;
+            Some((live.inputs, live.header.health?))
+        };
+        let of_syncset = |(id, objects): (Uuid, Vec<(ObjectRef, String)>)| {
+            let (inputs, settings) = settings(&id)?;
+            let reading = |(object, _): (ObjectRef, String)| {
+                let judged = judged.get(&object).cloned()?;
+                Some(Reading { object, judged })
+            };
+            let readings = objects.into_iter().filter_map(reading).collect();
+            Some((id, Health::read(inputs, read.snapshot.health.get(&id), readings, settings, now)))
+        };
+        Ok(Ended::Read(sent.0.into_iter().filter_map(of_syncset).collect()))
+    }
+}
