@@ -706,7 +706,7 @@ type HistoryDetails struct {
 	// Changes What changed in labels, annotations, finalizers and own fields.
 	Changes *[]HistoryChange `json:"changes,omitempty"`
 
-	// Count The number of refused requests, of clusters or of fields.
+	// Count The number of refused requests, of clusters, of fields or of dropped records.
 	Count *int64 `json:"count,omitempty"`
 
 	// Hidden Sealed fields that changed, which are not shown.
@@ -740,7 +740,7 @@ type HistoryRecord struct {
 	// Changes What changed in labels, annotations, finalizers and own fields.
 	Changes *[]HistoryChange `json:"changes,omitempty"`
 
-	// Count The number of refused requests, of clusters or of fields.
+	// Count The number of refused requests, of clusters, of fields or of dropped records.
 	Count *int64 `json:"count,omitempty"`
 
 	// Hidden Sealed fields that changed, which are not shown.
@@ -771,7 +771,8 @@ type HistoryRecord struct {
 	TooLarge *bool `json:"tooLarge,omitempty"`
 
 	// Verb What was asked for: create, apply, replace, patch, delete, resync, approve, rotate-key, renumber, migrate;
-	// refused for requests that were answered with 401, 403 or 429.
+	// refused for requests that were answered with 401, 403 or 429; forget where the hub dropped older records of the namespace, of
+	// which it had too many.
 	Verb string `json:"verb"`
 
 	// Via The way in: api, admin (a daemon's admin server) or database (a command, or the hub itself).

@@ -1,14 +1,15 @@
 //! Compaction: deletes rows of the log that nobody needs, raises the version down to which it is complete, and deletes old records of
-//! who did what.
+//! who did what, and those that a namespace has too many of.
 //!
 //! State: none; the cursor is in the database, in the row of the claim. Only the holder of the leader claim `compaction` runs it:
 //! the function looks at the claim itself, so that a process that was stopped moves nothing. Nobody sends to this actor. It runs
-//! once a minute, and repeats its step while there is more. A step that fails is left to the next minute. Drain: it ends after the
+//! once a minute, and repeats its step while there is more; it counts the records of each namespace once an hour, which reads an index
+//! from end to end. A step that fails is left to the next minute. Drain: it ends after the
 //! step in hand.
 
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::claims::{Grant, Leadership};
 use crate::actor::{BoxError, ChildSpec, Scope};
@@ -17,6 +18,8 @@ use crate::db::{self, Database, Type, column};
 
 /// Between two runs.
 const EVERY: Duration = Duration::from_mins(1);
+/// Between two counts of the records of each namespace.
+const COUNT_EVERY: Duration = Duration::from_hours(1);
 /// Rows that one step looks at, and most records that it deletes: a step that met fewer of both was the last.
 const STEP: i64 = 5_000;
 /// No step takes so long.
@@ -48,6 +51,8 @@ pub struct Keeps {
     pub log: Duration,
     /// Records of who did what that are younger.
     pub history: Duration,
+    /// So many of each namespace.
+    pub records: u64,
 }
 
 impl Compaction {
@@ -61,6 +66,7 @@ impl Compaction {
     }
 
     pub async fn run(mut self, scope: Scope) -> Result<(), BoxError> {
+        let mut counted: Option<Instant> = None;
         loop {
             scope.set_state("waiting");
             let grant = tokio::select! {
@@ -71,6 +77,14 @@ impl Compaction {
             scope.set_state("running");
             if let Err(error) = self.compact(&scope, &grant).await {
                 tracing::warn!(error = %full_text(&error), "failed to compact the log, retrying in a minute");
+            }
+            if counted.is_none_or(|counted| counted.elapsed() >= COUNT_EVERY) {
+                match self.forget(&scope, &grant).await {
+                    Ok(()) => counted = Some(Instant::now()),
+                    Err(error) => {
+                        tracing::warn!(error = %full_text(&error), "failed to bound the history, retrying in a minute");
+                    }
+                }
             }
             tokio::select! {
                 biased;
@@ -91,6 +105,60 @@ impl Compaction {
         }
         Ok(())
     }
+
+    /// Deletes the oldest records of namespaces that have too many.
+    async fn forget(&self, scope: &Scope, grant: &Grant) -> Result<(), db::Error> {
+        let namespaces = namespaces_with_records(&self.database).await?;
+        for namespace in namespaces {
+            let mut forgotten = 0;
+            while grant.check().is_ok() && !scope.is_draining() {
+                let _work = scope.work();
+                let step = forget(&self.database, grant, &namespace, self.keeps.records).await?;
+                forgotten += step;
+                if step < STEP {
+                    break;
+                }
+            }
+            if forgotten > 0 {
+                tracing::warn!(
+                    namespace,
+                    records = forgotten,
+                    "dropped the oldest records of who changed what in a namespace: there were too many"
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Looks up one after the other, however many records each has. What concerns no namespace is bounded by itself, or written by
+/// administrators.
+async fn namespaces_with_records(database: &Database) -> Result<Vec<String>, db::Error> {
+    const QUERY: &str = "namespaces_with_records";
+    const TEXT: &str = "with recursive names as ( \
+           (select namespace from towline_history where namespace > '' order by namespace limit 1) \
+           union all \
+           select (select h.namespace from towline_history h where h.namespace > n.namespace order by h.namespace limit 1) \
+           from names n where n.namespace is not null) \
+         select namespace from names where namespace is not null";
+    let rows = database.all(QUERY, TEXT, &[]).await?;
+    rows.iter().map(|row| column::<&str>(QUERY, row, 0).map(str::to_owned)).collect()
+}
+
+/// One step of the deletion of the oldest records of a namespace beyond so many. Returns how many it has deleted.
+async fn forget(database: &Database, grant: &Grant, namespace: &str, most: u64) -> Result<i64, db::Error> {
+    const QUERY: &str = "forget_records";
+    const TEXT: &str = "select towline_forget($1, $2, $3, $4)";
+    let most = i64::try_from(most).unwrap_or(i64::MAX);
+    let holder = grant.holder.as_str();
+    let params = [
+        (&holder as _, Type::TEXT),
+        (&grant.token as _, Type::INT8),
+        (&namespace as _, Type::TEXT),
+        (&most as _, Type::INT8),
+    ];
+    let rows = database.all(QUERY, TEXT, &params).await?;
+    rows.first().map_or(Ok(0), |row| column(QUERY, row, 0))
 }
 
 /// One step under a grant of the role.

@@ -10,6 +10,7 @@ use tokio::sync::watch;
 
 use super::blocking::{BlockingPool, ShutsDown};
 use super::body::{Body, LARGEST};
+use super::changes::Changes;
 use super::decide::{Action, Context, Decision, Effect, Fresh, Part, Request, decide, exists};
 use super::document::{Document, Key};
 use super::history::{Author, Record};
@@ -40,6 +41,7 @@ pub struct Documents {
     keyring: watch::Receiver<Arc<Keyring>>,
     /// What each namespace may have.
     quota: Quota,
+    changes: Changes,
     blocking: BlockingPool,
     slots: LargeSlots,
 }
@@ -68,10 +70,16 @@ impl Done {
 }
 
 impl Documents {
-    /// Reads through `store` and writes through `writer`. Each request uses the newest keys.
-    pub fn new(store: Store, writer: WriterHandle, keyring: watch::Receiver<Arc<Keyring>>, quota: Quota) -> Self {
+    /// Reads through `store` and writes through `writer`. Each request uses the newest keys. `changes` says which namespaces have changed too
+    /// much.
+    pub fn new(
+        store: Store,
+        writer: WriterHandle,
+        keyring: watch::Receiver<Arc<Keyring>>,
+        (quota, changes): (Quota, Changes),
+    ) -> Self {
         let slots = LargeSlots::new("large bodies and documents", MOST_LARGE, LARGE);
-        Self { store, writer, keyring, quota, blocking: BlockingPool::default(), slots }
+        Self { store, writer, keyring, quota, changes, blocking: BlockingPool::default(), slots }
     }
 
     pub fn store(&self) -> &Store {
@@ -102,13 +110,18 @@ impl Documents {
     /// Carries out a request of this author with a body of so many bytes, which has this slot. Its sender has the right to it.
     ///
     /// A creation takes no statement but a share of a write, unless it is a dry run; all else reads first, and a large document again
-    /// if it had to wait for its slot.
+    /// if it had to wait for its slot. Deletions, and what administrators of everything want, are carried out however much the namespace has
+    /// changed.
     pub async fn change(
         &self,
         (request, author): (Request, Author),
         bytes: usize,
         slot: LargeSlot,
     ) -> Result<Done, Problem> {
+        let is_limited = !request.dry_run && !matches!(request.action, Action::Delete(_));
+        if is_limited && !slot.taker().is_administrator {
+            self.changes.admit(&request.key.namespace)?;
+        }
         let (request, keyring) = (Arc::new((request, author, self.quota)), Arc::clone(&self.keyring.borrow()));
         // Copies may make a large document of a small one.
         let needs_slot = doublings(&request.0.action) > 0 && !slot.is_for_large();

@@ -18,6 +18,7 @@
 mod blocking;
 mod body;
 mod bus;
+mod changes;
 mod claims;
 mod cluster_sync;
 mod compact;
@@ -57,6 +58,7 @@ mod writer;
 pub use blocking::{BlockingPool, ShutsDown};
 pub use body::{Body, Manifest, manifests_of_json, manifests_of_yaml, sizes};
 pub use bus::{Broker, BusObserver, ConnectionState, Purpose, Relay};
+pub use changes::Changes;
 pub use claims::{Claims, Grant, Holder, Leadership, Role};
 pub use compaction::{Compacted, Compaction, Keeps, compact};
 pub use database::open;
@@ -64,7 +66,7 @@ pub use decide::{Action, Context, Effect, Fresh, IfMatch, Part, Request, decide,
 pub use document::{Document, Key, Timestamp, UnreadableRow};
 pub use facade::Documents;
 pub use filter::{Fields, Filter};
-pub use history::{Author, Entry, HistoryQuery, Position, StoredRecord, Subject, page as history_page};
+pub use history::{Author, Entry, FORGOTTEN, HistoryQuery, Position, StoredRecord, Subject, page as history_page};
 pub use item::{Change, Expected, Item, Outcome, Quota, Row, Usage, WorkClaim};
 pub use keyring::{Keyring, OpenError, SealError, SealedWith};
 pub use kind::{Kind, Sealed};

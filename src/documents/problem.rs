@@ -76,6 +76,8 @@ pub enum ProblemKind {
     Forbidden,
     /// The namespace would have more documents or bytes than it may have.
     Quota,
+    /// The namespace has changed too much for now.
+    ChangeQuota,
     /// There is no such document or route.
     NotFound,
     /// The route does not have this method.
@@ -156,6 +158,7 @@ impl ProblemKind {
             Self::Unauthenticated => "unauthenticated",
             Self::Forbidden => "forbidden",
             Self::Quota => "quota",
+            Self::ChangeQuota => "change-quota",
             Self::NotFound => "not-found",
             Self::Method => "method",
             Self::Exists => "exists",

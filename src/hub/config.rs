@@ -34,6 +34,8 @@ const AUDIT_RETENTION: Duration = Duration::from_hours(90 * 24);
 const MAX_NAMESPACE_DOCUMENTS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(99_999);
 /// Default of `max_namespace_mebibytes`: 20 KiB for each of these.
 const MAX_NAMESPACE_MEBIBYTES: NonZeroUsize = NonZeroUsize::MIN.saturating_add(2047);
+/// Default of `max_namespace_records`: with full records it is 8 GiB, four times what a namespace may have.
+const MAX_NAMESPACE_RECORDS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(999_999);
 /// Default of `max_watchers`.
 const MAX_WATCHERS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(999);
 
@@ -78,6 +80,9 @@ pub struct HubConfig {
     pub max_namespace_documents: NonZeroUsize,
     /// Limit of the MiB that they have, uncompressed; 2,048 by default.
     pub max_namespace_mebibytes: NonZeroUsize,
+    /// Limit of the records of who changed what in each namespace; 1,000,000 by default. The oldest ones beyond it are dropped, also before
+    /// `audit_retention`. Too small: who may write in a namespace can make their traces disappear. Too large: they can fill the database.
+    pub max_namespace_records: NonZeroUsize,
     /// Limit of the watches of this process; 1,000 by default. One token may hold at most half of them.
     pub max_watchers: NonZeroUsize,
 }
@@ -102,6 +107,7 @@ impl HubConfig {
             audit_retention: AUDIT_RETENTION,
             max_namespace_documents: MAX_NAMESPACE_DOCUMENTS,
             max_namespace_mebibytes: MAX_NAMESPACE_MEBIBYTES,
+            max_namespace_records: MAX_NAMESPACE_RECORDS,
             max_watchers: MAX_WATCHERS,
         }
     }
@@ -129,6 +135,7 @@ impl HubConfig {
         fields.set_as::<AuditRetention, _>("audit_retention", &mut section.audit_retention);
         fields.set("max_namespace_documents", &mut section.max_namespace_documents);
         fields.set("max_namespace_mebibytes", &mut section.max_namespace_mebibytes);
+        fields.set("max_namespace_records", &mut section.max_namespace_records);
         fields.set("max_watchers", &mut section.max_watchers);
         if fields.faults() == before {
             section.check(&mut fields);

@@ -14,7 +14,7 @@ use serde_json::json;
 use uuid::Uuid;
 
 pub use difference::Details;
-pub use read::{HistoryQuery, Position, StoredRecord, Subject, page};
+pub use read::{FORGOTTEN, HistoryQuery, Position, StoredRecord, Subject, page};
 
 use super::document::Document;
 use super::kind::{Kind, Sealed};

@@ -7,6 +7,9 @@ const QUERY: &str = "history";
 /// A page ends with the record whose details exceed so many bytes; one has at most 8 KiB.
 const PAGE_BYTES: i64 = 256 << 10;
 
+/// The kind of the records that say how many of a namespace were dropped, which concern all of its documents.
+pub const FORGOTTEN: &str = "history";
+
 /// Which records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HistoryQuery {
@@ -86,40 +89,51 @@ pub async fn page(database: &Database, query: &HistoryQuery) -> Result<RecordPag
     let since = since.as_ref().map(ToString::to_string);
     let after = after.as_ref().map(|Position { at, number }| (at.to_string(), *number));
     let plural = if let Subject::Document(key) = subject { key.kind.plural() } else { "" };
-    let (mut conditions, mut params): (Vec<String>, Vec<Param<'_>>) =
-        (Vec::new(), vec![(&limit, Type::INT8), (&more, Type::INT8), (&PAGE_BYTES, Type::INT8)]);
-    match subject {
+    let mut params: Vec<Param<'_>> = vec![(&limit, Type::INT8), (&more, Type::INT8), (&PAGE_BYTES, Type::INT8)];
+    let of_subject = match subject {
         Subject::Document(key) => {
-            conditions.push("kind = $4 and namespace = $5 and name = $6".to_owned());
             params.extend([
                 (&plural as _, Type::TEXT),
                 (&key.namespace as _, Type::TEXT),
                 (&key.name as _, Type::TEXT),
             ]);
+            "kind = $4 and namespace = $5 and name = $6"
         }
         Subject::Namespace(namespace) => {
-            conditions.push("namespace = $4 and kind <> ''".to_owned());
             params.push((namespace, Type::TEXT));
+            "namespace = $4 and kind <> ''"
         }
-        Subject::AllDocuments => conditions.push("kind <> ''".to_owned()),
-        Subject::Everything => conditions.push("true".to_owned()),
-    }
+        Subject::AllDocuments => "kind <> ''",
+        Subject::Everything => "true",
+    };
+    let mut bounds = Vec::new();
     if let Some(since) = &since {
         params.push((since, Type::TEXT));
-        conditions.push(format!("at >= ${}::text::timestamptz", params.len()));
+        bounds.push(format!(" and at >= ${}::text::timestamptz", params.len()));
     }
     if let Some((at, number)) = &after {
         params.extend([(at as _, Type::TEXT), (number as _, Type::INT8)]);
-        conditions.push(format!("(at, number) < (${}::text::timestamptz, ${})", params.len() - 1, params.len()));
+        bounds.push(format!(" and (at, number) < (${}::text::timestamptz, ${})", params.len() - 1, params.len()));
     }
+    let bounds = bounds.concat();
+    // What the namespace has lost is a part of what is known of each of its documents.
+    let lost = if matches!(subject, Subject::Document(_)) {
+        format!(
+            "union all (select * from towline_history where kind = '{FORGOTTEN}' and namespace = $5 and name = ''{bounds} \
+             order by at desc, number desc limit $2)"
+        )
+    } else {
+        String::new()
+    };
     let text = format!(
         "select to_json(at) #>> '{{}}', number, actor, address, via, verb, kind, namespace, name, id::text, version, details, found from ( \
            select *, count(*) over () as found, row_number() over newest as place, \
              sum(octet_length(details)) over newest - octet_length(details) as bytes from ( \
-             select * from towline_history where {} order by at desc, number desc limit $2) page \
+             select * from ( \
+               (select * from towline_history where {of_subject}{bounds} order by at desc, number desc limit $2) {lost}) records \
+             order by at desc, number desc limit $2) page \
            window newest as (order by at desc, number desc)) measured \
-         where place <= $1 and bytes < $3 order by at desc, number desc",
-        conditions.join(" and ")
+         where place <= $1 and bytes < $3 order by at desc, number desc"
     );
     let rows = database.all(QUERY, &text, &params).await?;
     let (mut records, mut next) = (Vec::with_capacity(rows.len()), None);

@@ -26,3 +26,26 @@ with claim as materialized (
   returning 1)
 select count(*) from gone
 $$;
+
+-- One step of the deletion of the oldest records of a namespace beyond so many, under the claim of compaction; the caller repeats it while
+-- 5,000 were deleted. In their place, at the time of the last one, is a record of kind `history` that says how many there were.
+create function towline_forget(me text, my_token bigint, of_namespace text, most bigint) returns bigint language sql as $$
+with claim as materialized (
+  select from towline_claim where name = 'compaction' and holder = me and token = my_token and until > clock_timestamp()),
+ -- The newest one that goes, with the one that takes its place, if there are more than `most`.
+ last as materialized (
+  select at, number from (
+    select at, number, lead(at) over (order by at desc, number desc) is not null as has_more from (
+      select at, number from towline_history where namespace = of_namespace and exists (select from claim)
+        order by at desc, number desc offset most - 1 limit 2) oldest) measured where has_more),
+ gone as (
+  delete from towline_history where ctid = any (array (
+    select h.ctid from towline_history h, last where h.namespace = of_namespace and (h.at, h.number) <= (last.at, last.number)
+      order by h.at, h.number limit 5000))
+  returning at, case when kind = 'history' then (details::jsonb->>'count')::bigint else 1 end as records),
+ told as (
+  insert into towline_history (at, actor, address, via, verb, kind, namespace, details)
+    select max(at), '', '', 'database', 'forget', 'history', of_namespace, jsonb_build_object('count', sum(records))::text
+    from gone having count(*) > 0)
+select count(*) from gone
+$$;

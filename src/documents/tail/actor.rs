@@ -184,6 +184,9 @@ impl Reader<'_> {
                             "a row of the log can't be read, ending the watches of its place"
                         );
                     }
+                    if let Some(changes) = &self.tail.0.changes {
+                        changes.count(&entry.namespace, entry.logged_bytes());
+                    }
                     unannounced += entry.bytes();
                     ring.write().push(entry);
                 }

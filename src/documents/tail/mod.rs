@@ -25,6 +25,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch as latest};
 use tokio::time::timeout;
 
 use super::blocking::BlockingPool;
+use super::changes::Changes;
 use super::list_error::ListError;
 use crate::db::{self, Database};
 use ring::Ring;
@@ -64,6 +65,8 @@ struct Shared {
     unreadable: AtomicU64,
     /// Slots for pages and windows with large documents.
     large: Arc<Semaphore>,
+    /// Where the rows of each namespace are counted.
+    changes: Option<Changes>,
 }
 
 /// What the tail has done. Each change wakes the watches that wait for events.
@@ -98,13 +101,17 @@ pub struct TailState {
 }
 
 impl Tail {
-    /// A tail that is not started.
-    pub fn new(database: Database) -> Self {
-        Self::with_ring(database, RING_BYTES)
+    /// A tail that is not started. It counts what each namespace fills of the log.
+    pub fn new(database: Database, changes: Changes) -> Self {
+        Self::with(database, RING_BYTES, Some(changes))
     }
 
-    /// The same with a ring of another size.
+    /// One that counts nothing, with a ring of this size.
     pub fn with_ring(database: Database, bytes: usize) -> Self {
+        Self::with(database, bytes, None)
+    }
+
+    fn with(database: Database, bytes: usize, changes: Option<Changes>) -> Self {
         let readers = readers(database.state().max);
         Self(Arc::new(Shared {
             database,
@@ -115,6 +122,7 @@ impl Tail {
             blocking: BlockingPool::default(),
             unreadable: AtomicU64::new(0),
             large: Arc::new(Semaphore::new(MOST_LARGE)),
+            changes,
         }))
     }
 

@@ -118,6 +118,13 @@ fn document(record: &Value) -> String {
 /// A line with who, when and what, and one for each change below it.
 fn lines(record: &Value, is_wide: bool) -> Vec<String> {
     let text = |field: &str| record.get(field).and_then(Value::as_str).map(one_line);
+    if record.get("verb").is_some_and(|verb| verb == "forget") {
+        let [at, namespace] = ["at", "namespace"].map(|field| text(field).unwrap_or_default());
+        let count = plain(record.get("count"));
+        return vec![format!(
+            "{at} the namespace {namespace} had too many records: {count} up to this time were dropped"
+        )];
+    }
     let by_admin = text("via").is_some_and(|via| via == "admin");
     let who = text("actor").unwrap_or_else(|| if by_admin { "admin server" } else { "no token" }.to_owned());
     let from = text("address").map(|address| format!("from {address}"));
@@ -186,6 +193,11 @@ mod tests {
         assert_eq!(
             lines(&approved, false),
             ["t admin server from 127.0.0.1 approve SelectorSyncSet/base (deletions on 3 clusters)"]
+        );
+        let forgotten = json!({"at": "t", "via": "database", "verb": "forget", "namespace": "team-a", "count": 17});
+        assert_eq!(
+            lines(&forgotten, false),
+            ["t the namespace team-a had too many records: 17 up to this time were dropped"]
         );
     }
 

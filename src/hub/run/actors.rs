@@ -25,8 +25,8 @@ use crate::cluster::{Clock, full_text};
 use crate::db::migrations;
 use crate::db::{self, Database, column};
 use crate::documents::{
-    self, Broker, Claims, Compaction, Documents, Holder, Keeps, Keyring, Leadership, Relay, Role, SCHEMA, SchemaState,
-    Shared, Store, Tail, Writer, WriterHandle,
+    self, Broker, Changes, Claims, Compaction, Documents, Holder, Keeps, Keyring, Leadership, Relay, Role, SCHEMA,
+    SchemaState, Shared, Store, Tail, Writer, WriterHandle,
 };
 use crate::http::{Reloaded, ServerTls, keep_up_to_date};
 use crate::job::routes::ApiRoutes;
@@ -49,6 +49,7 @@ pub struct Hub {
     pub writer: Writer,
     pub handle: WriterHandle,
     pub tail: Tail,
+    pub changes: Changes,
     pub claims: Claims,
     pub holder: Holder,
     pub leadership: Leadership,
@@ -69,7 +70,8 @@ pub struct Hub {
 pub fn wire(config: &HubConfig) -> Arc<Hub> {
     let database = documents::open(config.database.clone());
     let metrics = Arc::new(HubMetrics::new());
-    let tail = Tail::new(database.clone());
+    let changes = Changes::new(config.quota().kib, config.log_retention);
+    let tail = Tail::new(database.clone(), changes.clone());
     let (writer, handle) = Writer::new(database.clone());
     let holder = Holder::of_this_process();
     let claims = Claims::new(&database, holder.clone(), Clock::Boot);
@@ -88,6 +90,7 @@ pub fn wire(config: &HubConfig) -> Arc<Hub> {
         database,
         writer: writer.above(tail.clone()),
         tail,
+        changes,
         handle,
         claims,
         holder,
@@ -115,7 +118,8 @@ fn children(hub: &Arc<Hub>) -> Vec<ChildSpec> {
         let hub = Arc::clone(hub);
         ChildSpec::new(name, move |scope| run(Arc::clone(&hub), scope))
     };
-    let keeps = Keeps { log: hub.config.log_retention, history: hub.config.audit_retention };
+    let records = hub.config.max_namespace_records.get().try_into().unwrap_or(u64::MAX);
+    let keeps = Keeps { log: hub.config.log_retention, history: hub.config.audit_retention, records };
     let compaction = Compaction::new(hub.database.clone(), hub.leadership.clone(), keeps);
     let tail = hub.tail.clone();
     let tail = ChildSpec::new("tail", move |scope| tail.clone().run(scope));
@@ -278,7 +282,7 @@ async fn serve(hub: Arc<Hub>, scope: Scope) -> Result<(), BoxError> {
     hub.listening.send_replace(Some(listening));
     let stop = CancellationToken::new();
     let store = Store::new(hub.database.clone());
-    let documents = Documents::new(store, hub.handle.clone(), hub.keyring(), hub.config.quota());
+    let documents = Documents::new(store, hub.handle.clone(), hub.keyring(), (hub.config.quota(), hub.changes.clone()));
     let api = Arc::new(Api {
         refusals: Refusals::default(),
         advice: hub.routes.advice(),

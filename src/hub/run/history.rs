@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 use crate::config::names::{is_label, is_subdomain};
 use crate::db::{self, Database};
 use crate::documents::{
-    HistoryQuery, Key, Kind, Position, Problem, ProblemKind, StoredRecord, Subject, Timestamp, history_page,
+    FORGOTTEN, HistoryQuery, Key, Kind, Position, Problem, ProblemKind, StoredRecord, Subject, Timestamp, history_page,
 };
 use crate::job::routes::{ApiDescription, ApiRequest, ApiRoute, QueryParameter, QueryValue, Right};
 
@@ -61,7 +61,8 @@ struct HistoryRecord {
     /// The way in: api, admin (a daemon's admin server) or database (a command, or the hub itself).
     via: String,
     /// What was asked for: create, apply, replace, patch, delete, resync, approve, rotate-key, renumber, migrate;
-    /// refused for requests that were answered with 401, 403 or 429.
+    /// refused for requests that were answered with 401, 403 or 429; forget where the hub dropped older records of the namespace, of
+    /// which it had too many.
     verb: String,
     /// The document's kind. Absent in what concerns no document.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -111,7 +112,7 @@ struct HistoryDetails {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     status: Option<u16>,
-    /// The number of refused requests, of clusters or of fields.
+    /// The number of refused requests, of clusters, of fields or of dropped records.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     count: Option<u64>,
@@ -215,7 +216,9 @@ fn record(stored: StoredRecord) -> HistoryRecord {
         address: some(address),
         via,
         verb,
-        kind: Kind::of_plural(&kind).map(|kind| kind.name().to_owned()).or_else(|| some(kind)),
+        kind: Kind::of_plural(&kind)
+            .map(|kind| kind.name().to_owned())
+            .or_else(|| some(kind).filter(|kind| kind != FORGOTTEN)),
         namespace: some(namespace),
         name: some(name),
         id,

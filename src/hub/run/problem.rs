@@ -55,7 +55,7 @@ pub fn status(kind: ProblemKind) -> StatusCode {
         ProblemKind::MediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         ProblemKind::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
         ProblemKind::PreconditionRequired => StatusCode::PRECONDITION_REQUIRED,
-        ProblemKind::Busy => StatusCode::TOO_MANY_REQUESTS,
+        ProblemKind::Busy | ProblemKind::ChangeQuota => StatusCode::TOO_MANY_REQUESTS,
         ProblemKind::Unavailable | ProblemKind::OutcomeUnknown => StatusCode::SERVICE_UNAVAILABLE,
     }
 }

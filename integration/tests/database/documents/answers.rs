@@ -124,7 +124,7 @@ fn a_lost_answer_is_looked_for_above_the_newest_version_alone() {
     run(async {
         let stage = Stage::new("above").await;
         stage.writer().version(create("c0")).await;
-        let tail = Tail::new(stage.database());
+        let tail = Tail::with_ring(stage.database(), 1 << 20);
         let (scope, drain) = Scope::standalone("tail");
         let reading = tokio::spawn(tail.clone().run(scope));
         eventually("the tail to have read it", LIMIT, async || {

@@ -13,7 +13,7 @@ use towline::test_api::documents::{
 use crate::documents::claims::Running;
 use crate::documents::world::{Stage, cluster, item, put, run};
 
-const KEEPS: Keeps = Keeps { log: Duration::from_hours(1), history: Duration::from_hours(24) };
+const KEEPS: Keeps = Keeps { log: Duration::from_hours(1), history: Duration::from_hours(24), records: 1_000_000 };
 const BASE: &str = "select base from towline_meta";
 const CURSOR: &str = "select cursor from towline_claim where name = 'compaction'";
 const ROWS: &str = "select count(*) from towline_log";

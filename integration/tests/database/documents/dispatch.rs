@@ -372,7 +372,7 @@ fn compaction_keeps_what_was_not_dispatched() {
                  update towline_log set at = now() - interval '2 h'",
             )
             .await;
-        let keeps = Keeps { log: Duration::from_hours(1), history: Duration::from_hours(1) };
+        let keeps = Keeps { log: Duration::from_hours(1), history: Duration::from_hours(1), records: 1_000 };
         compact(&stage.database(), &compacts, keeps).await.expect("a step");
         assert_eq!(stage.number("select base from towline_meta").await, cursor);
         assert_eq!(dispatch.turn(&grant).await.expect("a turn").changes, 500);

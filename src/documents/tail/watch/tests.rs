@@ -10,7 +10,7 @@ use crate::documents::tail::entry::tests::change;
 
 fn tail() -> Tail {
     let url = "postgres://nobody@127.0.0.1:1/nothing".parse().expect("a URL");
-    Tail::new(Database::new(DatabaseSource::Url(Box::new(url))))
+    Tail::with_ring(Database::new(DatabaseSource::Url(Box::new(url))), 32 << 20)
 }
 
 /// A tail that has read the log up to version 10.

@@ -56,9 +56,10 @@ const OF_ALL: [ProblemKind; 7] = [
 ];
 /// Problems of any body.
 const OF_BODIES: [ProblemKind; 2] = [ProblemKind::MediaType, ProblemKind::Invalid];
+/// Problems of any change that is no deletion.
+const OF_QUOTAS: [ProblemKind; 2] = [ProblemKind::Quota, ProblemKind::ChangeQuota];
 /// Problems of any change of a document that exists.
-const OF_CHANGES: [ProblemKind; 6] = [
-    ProblemKind::Quota,
+const OF_CHANGES: [ProblemKind; 5] = [
     ProblemKind::NotFound,
     ProblemKind::Conflict,
     ProblemKind::Identity,
@@ -126,10 +127,13 @@ impl Action {
             Self::Read => &[&[ProblemKind::NotFound]],
             Self::Create => &[
                 &OF_BODIES,
-                &[ProblemKind::Quota, ProblemKind::Exists, ProblemKind::Precondition, ProblemKind::OutcomeUnknown],
+                &OF_QUOTAS,
+                &[ProblemKind::Exists, ProblemKind::Precondition, ProblemKind::OutcomeUnknown],
             ],
-            Self::Replace | Self::ReplaceStatus => &[&OF_BODIES, &OF_CHANGES, &[ProblemKind::PreconditionRequired]],
-            Self::Patch | Self::PatchStatus => &[&OF_BODIES, &OF_CHANGES, &[ProblemKind::TestFailed]],
+            Self::Replace | Self::ReplaceStatus => {
+                &[&OF_BODIES, &OF_QUOTAS, &OF_CHANGES, &[ProblemKind::PreconditionRequired]]
+            }
+            Self::Patch | Self::PatchStatus => &[&OF_BODIES, &OF_QUOTAS, &OF_CHANGES, &[ProblemKind::TestFailed]],
             Self::Delete => &[&OF_BODIES, &OF_CHANGES],
             // The problems of single documents are parts of its answer.
             Self::Apply => &[&OF_BODIES],

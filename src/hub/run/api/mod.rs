@@ -191,7 +191,7 @@ impl Api {
     /// Something was not carried out.
     fn note(&self, problem: &Problem) {
         self.outages.note(problem);
-        if problem.kind == ProblemKind::Quota {
+        if matches!(problem.kind, ProblemKind::Quota | ProblemKind::ChangeQuota) {
             self.metrics.exceeded_quota();
         }
     }

@@ -1,6 +1,7 @@
 //! The routes as a whole, with a database that nobody can reach: what is refused before anything is read.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
@@ -56,9 +57,9 @@ fn api_of(access: Access, keyring: Keyring, stop: CancellationToken, mounted: Ve
             Store::new(database.clone()),
             handle,
             keyring,
-            documents::Quota { documents: 10, kib: 1024 },
+            (documents::Quota { documents: 10, kib: 1024 }, documents::Changes::new(1024, Duration::from_hours(1))),
         ),
-        tail: Tail::new(database.clone()),
+        tail: Tail::with_ring(database.clone(), 1 << 20),
         database,
         access,
         requests: Arc::new(limits::for_requests()),

@@ -239,6 +239,7 @@ fn reason(kind: ProblemKind) -> &'static str {
         ProblemKind::Unauthenticated => "there is no token, or an unknown one",
         ProblemKind::Forbidden => "the token does not allow this",
         ProblemKind::Quota => "the namespace would have more documents or bytes than it may have",
+        ProblemKind::ChangeQuota => "the namespace has changed more than it may for now",
         ProblemKind::NotFound => "there is no such document",
         ProblemKind::Method => "the route does not have this method",
         ProblemKind::Exists => "a document of this name exists",
