@@ -10,6 +10,8 @@ create index on towline_history (kind, namespace, name, at, number);
 create index on towline_history (namespace, at, number);
 -- What operators read each day is not what was refused.
 create index on towline_history (at, number) where kind <> '';
+-- Refused requests are counted in memory and sent until the database has answered: it takes each record once.
+create unique index towline_history_refused on towline_history (id) where verb = 'refused';
 do $$
 begin
   alter table towline_history alter column details set compression lz4;

@@ -312,7 +312,7 @@ async fn serve(hub: Arc<Hub>, scope: Scope) -> Result<(), BoxError> {
             server.await;
         }
     }
-    if let Err(error) = refusals.refusals.flush(&hub.database).await {
+    if let Err(error) = refusals.refusals.finish(&hub.database).await {
         tracing::warn!(error = %full_text(&error), "failed to record the last refused requests");
     }
     hub.listening.send_replace(None);

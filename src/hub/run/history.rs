@@ -210,6 +210,8 @@ fn query(request: &ApiRequest) -> Result<HistoryQuery, Problem> {
 fn record(stored: StoredRecord) -> HistoryRecord {
     let StoredRecord { at, actor, address, via, verb, kind, namespace, name, id, version, details } = stored;
     let some = |text: String| Some(text).filter(|text| !text.is_empty());
+    // That of a refusal is no document's.
+    let id = id.filter(|_| !kind.is_empty());
     HistoryRecord {
         at: at.to_string(),
         actor: some(actor),

@@ -85,6 +85,8 @@ pub fn answer(problem: &Problem) -> Response {
     // Plain data always serializes.
     let json = serde_json::to_vec(&body(problem)).unwrap_or_default();
     let mut answer = (status, [(CONTENT_TYPE, PROBLEM_JSON)], json).into_response();
+    // For the record of who was refused why.
+    answer.extensions_mut().insert(problem.kind);
     let headers = answer.headers_mut();
     if matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
         // In whole seconds, and never earlier than told.

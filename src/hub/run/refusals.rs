@@ -1,8 +1,11 @@
-//! Requests that were refused for who sent them (401, 403, 429), as records of who did what.
+//! Requests that were refused for who sent them or how much there is of it (401, 403, 429), as records of who did what.
 //!
 //! They cost their sender nothing, so they are counted in memory and written seldom: refusals of one caller are one record with their
 //! number, at most [`BURST`] records are written at once, and one in [`REFILL`] after that, whoever asks how often. Callers whose token is
-//! known and all others have shares of their own, so that a flood of unknown tokens hides no known one.
+//! known and all others have shares of their own, so that a flood of unknown tokens hides no known one; and a token from many addresses
+//! hides no other, since it is told apart by few of them.
+//!
+//! Records that were sent are sent again, as they are, until the database has answered. Each has an id, by which the database takes it once.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -13,15 +16,18 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
+use uuid::Uuid;
 
 use crate::cluster::full_text;
 use crate::db::{self, Database, Json, Type};
-use crate::documents::Author;
+use crate::documents::{Author, ProblemKind};
 
 /// Between two writes.
 const EVERY: Duration = Duration::from_secs(10);
-/// Records that a share may write at once, and callers that it tells apart until they are written.
+/// Records that a share may write at once, and unknown callers that are told apart until they are written.
 const BURST: u32 = 32;
+/// Records of one token that are told apart by their addresses and reasons.
+const OF_ONE: usize = 4;
 /// After this time a share may write one more: 720 a day.
 const REFILL: Duration = Duration::from_mins(2);
 /// Most characters of a request's path that are kept.
@@ -38,6 +44,8 @@ pub struct Refusals {
 struct Shares {
     known: Share,
     unknown: Share,
+    /// What was sent, until the database has answered.
+    sent: Option<Sent>,
 }
 
 /// Those who are refused.
@@ -45,15 +53,18 @@ struct Shares {
 struct Refused {
     /// The name of the token; empty if it is not known.
     actor: String,
+    /// Empty for all addresses that are not told apart.
     address: String,
     status: u16,
+    /// Why: the type of the problem.
+    reason: &'static str,
 }
 
 /// A token bucket of records.
 #[derive(Default)]
 struct Share {
     /// In the order of their first requests, so that none waits behind one that is refused again and again. The default stands for all
-    /// callers beyond [`BURST`], which are not told apart.
+    /// unknown callers beyond [`BURST`], which are not told apart.
     waiting: VecDeque<(Refused, Requests)>,
     /// Records that were written and not refilled yet.
     used: u32,
@@ -67,13 +78,29 @@ struct Requests {
     count: u64,
 }
 
+/// Records that the database may have taken or not.
+#[derive(Clone)]
+struct Sent {
+    known: Vec<(Refused, Requests)>,
+    unknown: Vec<(Refused, Requests)>,
+    /// As the statement takes them.
+    rows: Value,
+}
+
 impl Refusals {
-    /// A request was refused. `actor` is the name of its token, if that is known.
-    pub fn note(&self, actor: Option<String>, address: Option<IpAddr>, status: StatusCode, target: &str) {
+    /// A request was refused for this reason. `actor` is the name of its token, if that is known.
+    pub fn note(
+        &self,
+        actor: Option<String>,
+        address: Option<IpAddr>,
+        (status, reason): (StatusCode, Option<ProblemKind>),
+        target: &str,
+    ) {
         let mut shares = self.shares.lock();
         let share = if actor.is_some() { &mut shares.known } else { &mut shares.unknown };
         let Author { actor, address, .. } = Author::of_api(actor.unwrap_or_default(), address);
-        share.note(Refused { actor, address, status: status.as_u16() }, target);
+        let reason = reason.map_or("", ProblemKind::as_str);
+        share.note(Refused { actor, address, status: status.as_u16(), reason }, target);
         drop(shares);
         self.noted.notify_one();
     }
@@ -89,7 +116,7 @@ impl Refusals {
         loop {
             self.noted.notified().await;
             loop {
-                let written = self.flush(database).await;
+                let written = self.flush(database, Share::due).await;
                 if let (Err(error), false) = (&written, is_failing) {
                     tracing::warn!(error = %full_text(error), "failed to record refused requests, retrying");
                 }
@@ -103,53 +130,82 @@ impl Refusals {
         }
     }
 
-    /// Writes what may be written now. Returns whether nothing is left. What could not be written, or was not certainly, is written again
-    /// with the next.
-    pub async fn flush(&self, database: &Database) -> Result<bool, db::Error> {
+    /// Writes all that waits, whatever may be written now: nobody will do so later, and there is little of it.
+    pub async fn finish(&self, database: &Database) -> Result<(), db::Error> {
+        while !self.flush(database, |share, _| share.waiting.iter().cloned().collect()).await? {}
+        Ok(())
+    }
+
+    /// Writes what was sent before or, of each share, what is due now. Returns whether nothing is left.
+    async fn flush(
+        &self,
+        database: &Database,
+        due: fn(&mut Share, Instant) -> Vec<(Refused, Requests)>,
+    ) -> Result<bool, db::Error> {
         const QUERY: &str = "record_refusals";
-        const TEXT: &str = "insert into towline_history (at, actor, address, via, verb, details) \
-             select clock_timestamp(), r.actor, r.address, 'api', 'refused', r.details \
-             from jsonb_to_recordset($1) as r(actor text, address text, details text)";
-        let (known, unknown) = {
-            let (mut shares, now) = (self.shares.lock(), Instant::now());
-            (shares.known.due(now), shares.unknown.due(now))
-        };
-        let rows: Vec<Value> = known.iter().chain(&unknown).map(row).collect();
-        if !rows.is_empty() {
-            database.execute(QUERY, TEXT, &[(&Json(Value::from(rows)), Type::JSONB)]).await?;
+        const TEXT: &str = "insert into towline_history (at, id, actor, address, via, verb, details) \
+             select clock_timestamp(), r.id, r.actor, r.address, 'api', 'refused', r.details \
+             from jsonb_to_recordset($1) as r(id uuid, actor text, address text, details text) \
+             on conflict (id) where verb = 'refused' do nothing";
+        let sent = self.shares.lock().send(due);
+        if let Some(Sent { known, unknown, rows }) = sent {
+            database.execute(QUERY, TEXT, &[(&Json(rows), Type::JSONB)]).await?;
+            let mut shares = self.shares.lock();
+            shares.known.written(&known);
+            shares.unknown.written(&unknown);
+            shares.sent = None;
         }
-        let mut shares = self.shares.lock();
-        shares.known.written(&known);
-        shares.unknown.written(&unknown);
-        Ok(shares.known.is_empty() && shares.unknown.is_empty())
+        Ok(self.shares.lock().are_empty())
+    }
+}
+
+impl Shares {
+    /// What is to be sent: the same as before, as long as it is not known whether it was written.
+    fn send(&mut self, due: fn(&mut Share, Instant) -> Vec<(Refused, Requests)>) -> Option<Sent> {
+        if self.sent.is_none() {
+            let now = Instant::now();
+            let (known, unknown) = (due(&mut self.known, now), due(&mut self.unknown, now));
+            let rows: Vec<Value> = known.iter().chain(&unknown).map(row).collect();
+            self.sent = (!rows.is_empty()).then(|| Sent { known, unknown, rows: Value::from(rows) });
+        }
+        self.sent.clone()
+    }
+
+    fn are_empty(&self) -> bool {
+        self.known.waiting.is_empty() && self.unknown.waiting.is_empty()
     }
 }
 
 /// A record, as the statement takes it.
-fn row((Refused { actor, address, status }, Requests { target, count }): &(Refused, Requests)) -> Value {
-    let details = if *status == Refused::default().status {
+fn row((refused, Requests { target, count }): &(Refused, Requests)) -> Value {
+    let Refused { actor, address, status, reason } = refused;
+    let details = if *refused == Refused::default() {
         json!({"note": "of other callers", "count": count})
     } else {
-        json!({"request": target, "status": status, "count": count})
+        json!({"request": target, "status": status, "note": reason, "count": count})
     };
-    json!({"actor": actor, "address": address, "details": details.to_string()})
+    json!({"id": Uuid::new_v4(), "actor": actor, "address": address, "details": details.to_string()})
 }
 
 impl Share {
     fn note(&mut self, refused: Refused, target: &str) {
-        let is_full = self.waiting.len() >= usize::try_from(BURST).unwrap_or(usize::MAX);
-        let is_known = self.waiting.iter().any(|(waiting, _)| *waiting == refused);
-        let refused = if is_full && !is_known { Refused::default() } else { refused };
+        let is_told_apart = self.waiting.iter().any(|(waiting, _)| *waiting == refused);
+        let refused = if is_told_apart {
+            refused
+        } else if refused.actor.is_empty() {
+            let is_full = self.waiting.len() >= usize::try_from(BURST).unwrap_or(usize::MAX);
+            if is_full { Refused::default() } else { refused }
+        } else {
+            let of_token = self.waiting.iter().filter(|(waiting, _)| waiting.actor == refused.actor).count();
+            let address = if of_token >= OF_ONE { String::new() } else { refused.address };
+            Refused { address, ..refused }
+        };
         if let Some((_, requests)) = self.waiting.iter_mut().find(|(waiting, _)| *waiting == refused) {
             requests.count += 1;
         } else {
             let target = target.chars().take(LONGEST_TARGET).collect();
             self.waiting.push_back((refused, Requests { target, count: 1 }));
         }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
     }
 
     /// What may be written at this time. It waits until it is [`written`](Self::written).
@@ -163,7 +219,7 @@ impl Share {
         self.waiting.iter().take(most).cloned().collect()
     }
 
-    /// These were written. Requests that were refused meanwhile wait behind those of others.
+    /// These were written. What else waits of their tokens, or was refused meanwhile, waits behind those of others.
     fn written(&mut self, written: &[(Refused, Requests)]) {
         for (refused, Requests { count, .. }) in written {
             self.used += 1;
@@ -174,6 +230,10 @@ impl Share {
                 self.waiting.push_back((refused.clone(), Requests { count: left, ..requests }));
             }
         }
+        let is_of_one = |(waiting, _): &(Refused, Requests)| written.iter().any(|(one, _)| one.actor == waiting.actor);
+        let (of_these, mut of_others): (VecDeque<_>, VecDeque<_>) = self.waiting.drain(..).partition(is_of_one);
+        of_others.extend(of_these);
+        self.waiting = of_others;
     }
 }
 
@@ -182,7 +242,7 @@ mod tests {
     use super::*;
 
     fn refused(number: u32) -> Refused {
-        Refused { actor: String::new(), address: format!("10.0.0.{number}"), status: 401 }
+        Refused { address: format!("10.0.0.{number}"), status: 401, reason: "unauthenticated", ..Refused::default() }
     }
 
     fn details(row: &Value) -> Value {
@@ -204,8 +264,11 @@ mod tests {
         }
         let rows = taken(&mut share, Instant::now());
         assert_eq!(rows.len(), 1);
-        assert_eq!(details(&rows[0]), json!({"request": "GET /v1/clusters", "status": 401, "count": 3}));
-        assert!(share.is_empty() && share.due(Instant::now()).is_empty());
+        assert_eq!(
+            details(&rows[0]),
+            json!({"request": "GET /v1/clusters", "status": 401, "note": "unauthenticated", "count": 3})
+        );
+        assert!(share.waiting.is_empty() && share.due(Instant::now()).is_empty());
     }
 
     #[tokio::test(start_paused = true)]
@@ -242,22 +305,52 @@ mod tests {
         assert_eq!(seen.iter().filter(|address| **address == "10.0.0.2").count(), 1);
     }
 
+    /// What a token that many know does, and somebody else once.
     #[tokio::test(start_paused = true)]
-    async fn what_could_not_be_written_is_counted_by_the_next_write() {
-        let (mut share, now) = (Share::default(), Instant::now());
-        for _ in 0..3 {
-            share.note(refused(1), "GET /v1/clusters");
+    async fn a_token_that_is_refused_from_many_addresses_hides_no_other() {
+        let of = |actor: &str, number: u32| Refused {
+            actor: actor.to_owned(),
+            address: format!("10.0.0.{number}"),
+            status: 403,
+            reason: "forbidden",
+        };
+        let (mut share, begun, mut seen) = (Share::default(), Instant::now(), Vec::new());
+        for write in 0..100 {
+            for address in 0..100 {
+                share.note(of("mallory", address), "GET /v1/clusters");
+            }
+            if write == 50 {
+                share.note(of("ada", 7), "GET /v1/secrets");
+            }
+            seen.extend(taken(&mut share, begun + EVERY * write));
         }
+        let told: Vec<_> = seen.iter().filter(|row| row["actor"] == "ada").collect();
+        assert_eq!(told.len(), 1);
+        assert_eq!((&told[0]["address"], &details(told[0])["count"]), (&json!("10.0.0.7"), &json!(1)));
+        let of_mallory = seen.iter().filter(|row| row["actor"] == "mallory");
+        let counted: u64 = of_mallory.map(|row| details(row)["count"].as_u64().expect("a number")).sum();
+        let left: u64 = share.waiting.iter().map(|(_, requests)| requests.count).sum();
+        assert_eq!(counted + left, 10_000, "each is counted once");
+        assert!(share.waiting.len() <= OF_ONE + 1, "{:?}", share.waiting);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_may_have_been_written_is_sent_again_as_it_is_and_what_came_meanwhile_after_it() {
+        let mut shares = Shares::default();
+        for _ in 0..3 {
+            shares.unknown.note(refused(1), "GET /v1/clusters");
+        }
+        let sent = shares.send(Share::due).expect("a record");
         // The database did not answer.
-        assert_eq!(share.due(now).len(), 1);
-        share.note(refused(1), "GET /v1/clusters");
-        let due = share.due(now);
-        // Meanwhile there are more.
-        share.note(refused(1), "GET /v1/clusters");
-        share.note(refused(2), "GET /v1/clusters");
-        share.written(&due);
-        let counts = |due: Vec<(Refused, Requests)>| due.into_iter().map(|(_, requests)| requests.count).collect();
-        let told: [Vec<u64>; 2] = [counts(due), counts(share.due(now))];
-        assert_eq!((told, share.used), ([vec![4], vec![1, 1]], 1));
+        shares.unknown.note(refused(1), "GET /v1/clusters");
+        shares.unknown.note(refused(2), "GET /v1/clusters");
+        let again = shares.send(Share::due).expect("a record");
+        assert_eq!((&again.rows, details(&again.rows[0])["count"].as_u64()), (&sent.rows, Some(3)));
+        shares.unknown.written(&again.unknown);
+        shares.sent = None;
+        let next = shares.send(Share::due).expect("records");
+        let counts: Vec<_> = next.unknown.iter().map(|(_, requests)| requests.count).collect();
+        assert_eq!((counts, shares.unknown.used), (vec![1, 1], 1));
+        assert_ne!(next.rows[0]["id"], sent.rows[0]["id"]);
     }
 }

@@ -2,7 +2,7 @@
 
 use integration::hub::{Client, Request};
 use integration::postgres::{ADMIN, Database};
-use integration::{Towline, eventually};
+use integration::{Link, Towline, eventually};
 use serde_json::{Value, json};
 
 use crate::hub::world::{Hub, LIMIT, database, done, folder, grant, run, shown};
@@ -236,6 +236,73 @@ fn a_flood_of_refused_requests_is_counted_in_a_few_records() {
         let sum = |found: &[Value]| found.iter().map(|record| record["count"].as_u64().expect("a number")).sum::<u64>();
         let found = world.refused(|found| sum(found) == 300).await;
         assert!(found.len() <= 32, "{} records", found.len());
+    });
+}
+
+/// The answer of the database to a record is lost: whether it was taken, only the database knows.
+#[test]
+fn a_refusal_whose_record_may_have_been_written_is_counted_once() {
+    run(async {
+        let (place, room) = (database("history_lost").await, folder("history-lost"));
+        let tokens = room.join("tokens");
+        std::fs::write(&tokens, grant("admin", "*", "root").await).expect("a file");
+        let link = Link::to(place.address()).await.expect("a link");
+        let env = [("TOWLINE__HUB__TOKENS_FILE", tokens.to_str().expect("text"))];
+        let hub = Hub::start_by(&place.url_by(ADMIN, &link.address().to_string()), &env).await;
+        let [sql, other] =
+            [place.client(ADMIN).await.expect("a connection"), place.client(ADMIN).await.expect("a connection")];
+        let refuse = async || {
+            let reply = hub.client().with_token("nobody").send(&Request::get("/v1/clusters")).await;
+            assert_eq!(reply.expect("an answer").status, 401);
+        };
+        let becomes = async |what: &str, text: &str| -> i64 {
+            eventually(what, LIMIT, async || {
+                let row = other.query_one(text, &[]).await.map_err(|error| error.to_string())?;
+                Some(row.get::<_, i64>(0)).filter(|found| *found > 0).ok_or_else(|| "none".to_owned())
+            })
+            .await
+            .expect(what)
+        };
+        sql.batch_execute("begin; lock table towline_history in exclusive mode").await.expect("the lock");
+        refuse().await;
+        let waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' \
+             and query like '%towline_history%refused%'";
+        becomes("the record to wait", waiting).await;
+        link.mute();
+        sql.batch_execute("commit").await.expect("no lock");
+        becomes("the record", "select count(*) from towline_history where verb = 'refused'").await;
+        link.hang_up();
+        // What comes later is written after it.
+        refuse().await;
+        let counted = "select sum((details::jsonb->>'count')::bigint)::bigint as found from towline_history where verb = 'refused'";
+        let later = format!("select case when found >= 2 then found else 0 end from ({counted}) s");
+        assert_eq!(becomes("the next record", &later).await, 2);
+    });
+}
+
+#[test]
+fn a_hub_that_is_stopped_records_all_that_was_refused() {
+    run(async {
+        let (place, room) = (database("history_stop").await, folder("history-stop"));
+        let mut lines = String::new();
+        for number in 0..40 {
+            let token = format!("t{number}");
+            lines += &grant("read", "team-a", &token).await.replacen("somebody", &token, 1);
+        }
+        let tokens = room.join("tokens");
+        std::fs::write(&tokens, lines).expect("a file");
+        let env = [("TOWLINE__HUB__TOKENS_FILE", tokens.to_str().expect("text"))];
+        let hub = Hub::start(&place, &env).await;
+        for number in 0..40 {
+            let reply = hub.client().with_token(&format!("t{number}")).send(&Request::get("/v1/clusters")).await;
+            assert_eq!(reply.expect("an answer").status, 403);
+        }
+        hub.towline.terminate(LIMIT).await.expect("it ends");
+        let sql = place.client(ADMIN).await.expect("a connection");
+        let text = "select count(distinct actor), sum((details::jsonb->>'count')::bigint)::bigint from towline_history where verb = 'refused' \
+             and details::jsonb->>'note' = 'forbidden'";
+        let row = sql.query_one(text, &[]).await.expect("a row");
+        assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (40, 40));
     });
 }
 

@@ -85,7 +85,7 @@ fn a_namespace_gets_no_more_documents_than_its_quota_however_many_are_sent_at_on
         eventually("records of what was refused", LIMIT, async || {
             let page = shown(&mut client("root"), "/v1/history?limit=500").await;
             let of = |actor: &str| -> u64 {
-                let is_it = |record: &&Value| record["verb"] == "refused" && record["actor"] == actor;
+                let is_it = |record: &&Value| record["note"] == "quota" && record["actor"] == actor;
                 let found = page["items"].as_array().expect("items").iter().filter(is_it);
                 found.map(|record| record["count"].as_u64().expect("a number")).sum()
             };

@@ -215,7 +215,7 @@ fn note_refusal(api: &Api, asked: &Asked<'_>, named: &Named, problem: &Problem) 
         let target = format!("POST /v1/apply: {}", parts.into_iter().flatten().collect::<Vec<_>>().join("/"));
         let peer = asked.parts.extensions.get::<Peer>();
         let actor = Some(asked.caller.name()).filter(|name| !name.is_empty());
-        api.refusals.note(actor, peer.map(|Peer(peer)| peer.ip()), status, &target);
+        api.refusals.note(actor, peer.map(|Peer(peer)| peer.ip()), (status, Some(problem.kind)), &target);
     }
 }
 

@@ -156,7 +156,8 @@ async fn observe(State(api): State<Arc<Api>>, request: Request, next: Next) -> R
     if Refusals::are_noted(answer.status()) {
         let actor = api.access.name_of(authorization.as_ref());
         let target = format!("{method} {}", path.path());
-        api.refusals.note(actor, peer.map(|Peer(peer)| peer.ip()), answer.status(), &target);
+        let reason = answer.extensions().get::<ProblemKind>().copied();
+        api.refusals.note(actor, peer.map(|Peer(peer)| peer.ip()), (answer.status(), reason), &target);
     }
     answer.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     answer
