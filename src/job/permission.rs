@@ -86,6 +86,8 @@ pub struct Finding {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Weight {
     Fault,
+    /// The server did not answer.
+    Unanswered,
     /// It may be none, for this reason.
     Unknown(&'static str),
     /// What it would be for.
@@ -93,8 +95,17 @@ enum Weight {
 }
 
 impl Finding {
+    pub fn fault(text: String) -> Self {
+        Self { weight: Weight::Fault, text }
+    }
+
     pub fn is_fault(&self) -> bool {
-        self.weight == Weight::Fault
+        matches!(self.weight, Weight::Fault | Weight::Unanswered)
+    }
+
+    /// Whether the server did not answer.
+    pub fn is_unanswered(&self) -> bool {
+        self.weight == Weight::Unanswered
     }
 
     /// The same if it can't be told whether it is a fault.
@@ -219,7 +230,7 @@ impl Reviewer<'_> {
                 }
                 // The next review would not be answered either.
                 Err(error) if error.is_unreachable() => {
-                    failed.push(Finding { weight: Weight::Fault, text: error.to_string() });
+                    failed.push(Finding { weight: Weight::Unanswered, text: error.to_string() });
                     break;
                 }
                 Err(error) => failed.push(Finding { weight: permission.need.weight(), text: error.to_string() }),
@@ -233,7 +244,7 @@ impl Reviewer<'_> {
         let (faults, others): (Vec<_>, Vec<_>) = findings.iter().partition(|finding| finding.is_fault());
         for Finding { weight, text } in faults.iter().chain(&others) {
             match weight {
-                Weight::Fault => say(&format!("{who}: {self}: {text}")),
+                Weight::Fault | Weight::Unanswered => say(&format!("{who}: {self}: {text}")),
                 Weight::Unknown(why) => say(&format!("{who}: {self}: {why}: {text}")),
                 Weight::Optional(purpose) => say(&format!("{who}: {self}: optional, for {purpose}: {text}")),
             }

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::FutureExt;
 use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt, stream};
 use serde::Deserialize;
 
 use super::config::{Metadata, Scope, SyncConfig, conflicts};
@@ -375,8 +375,10 @@ async fn check_section(section: &SyncConfig, surroundings: &Surroundings<'_>, ki
     faults
 }
 
-/// Namespaces without permissions that are told: their number would not say more.
-const MOST_LACKING: usize = 5;
+/// Namespaces without permissions that are named.
+const MOST_NAMED: usize = 5;
+/// Namespaces that are looked at together.
+const TOGETHER: usize = 8;
 
 /// What a section lacks on its remote cluster. Permissions to write may be granted in single namespaces: it needs them where it has objects.
 async fn lacks_on_the_remote(
@@ -403,19 +405,43 @@ async fn lacks_on_the_remote(
         findings.extend(everywhere.into_iter().map(|finding| finding.unknown(WHY)));
         return findings;
     }
-    let (mut within, mut looked, mut lacking) = (Vec::new(), 0, 0);
-    for namespace in &namespaces {
-        let writes: Vec<_> = writes.iter().map(|permission| permission.within(namespace)).collect();
-        let found = reviewer.find(&writes).await;
-        looked += 1;
-        lacking += usize::from(is_lacking(&found));
-        within.extend(found);
-        if lacking == MOST_LACKING {
-            break;
+    let asked: Vec<Vec<_>> = namespaces
+        .iter()
+        .map(|namespace| writes.iter().map(|permission| permission.within(namespace)).collect())
+        .collect();
+    let reviewer = &reviewer;
+    let within = asked.into_iter().map(|writes| async move { reviewer.find(&writes).await });
+    let (mut within, mut found) = (stream::iter(within).buffered(TOGETHER), Vec::new());
+    while let Some(of_one) = within.next().await {
+        // The reviews of the others would not be answered either.
+        if of_one.iter().any(Finding::is_unanswered) {
+            findings.extend(of_one);
+            return findings;
         }
+        found.push(of_one);
     }
-    findings.extend(if lacking == looked { everywhere } else { within });
+    findings.extend(in_namespaces(found, everywhere));
     findings
+}
+
+/// What is told of reviews in several namespaces: what is missing everywhere once, and else what is in the first namespaces, and in how many.
+fn in_namespaces(found: Vec<Vec<Finding>>, everywhere: Vec<Finding>) -> Vec<Finding> {
+    let all = found.len();
+    let (lacking, others): (Vec<_>, Vec<_>) =
+        found.into_iter().partition(|findings| findings.iter().any(Finding::is_fault));
+    if others.is_empty() {
+        return everywhere;
+    }
+    let number = lacking.len();
+    let mut told: Vec<Finding> = lacking.into_iter().take(MOST_NAMED).flatten().collect();
+    if number > MOST_NAMED {
+        told.push(Finding::fault(format!(
+            "in {number} of the {all} namespaces with objects of the section, of which the first {MOST_NAMED} are named"
+        )));
+    }
+    // What is optional, where nothing else is missing.
+    told.extend(others.into_iter().find(|findings| !findings.is_empty()).unwrap_or_default());
+    told
 }
 
 /// The namespaces of a section's objects on its remote cluster.
@@ -455,4 +481,32 @@ fn check_identities(section: &SyncConfig, surroundings: &Surroundings<'_>) -> us
         say(&format!("sync {}: {}", section.name, Objection::OneCluster { remote, local }));
     }
     faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fault(text: &str) -> Finding {
+        Finding::fault(text.to_owned())
+    }
+
+    /// A hundred namespaces, of which the first so many lack a permission.
+    fn told(lacking: usize) -> Vec<Finding> {
+        let found = (0..100).map(|number| Vec::from_iter((number < lacking).then(|| fault(&format!("n{number}")))));
+        in_namespaces(found.collect(), vec![fault("everywhere")])
+    }
+
+    #[test]
+    fn all_namespaces_count_although_only_the_first_that_lack_something_are_named() {
+        let named = |number: usize| (0..number).map(|number| fault(&format!("n{number}"))).collect::<Vec<_>>();
+        assert_eq!([told(0), told(3), told(5)], [named(0), named(3), named(5)]);
+        for lacking in [6, 99] {
+            let all = format!(
+                "in {lacking} of the 100 namespaces with objects of the section, of which the first 5 are named"
+            );
+            assert_eq!(told(lacking), [named(5), vec![fault(&all)]].concat());
+        }
+        assert_eq!(told(100), [fault("everywhere")]);
+    }
 }
