@@ -24,6 +24,8 @@ done
 grep -q "^## \[$version\]" CHANGELOG.md || fail "CHANGELOG.md has no heading [$version], the version of Cargo.toml"
 [[ -z $(git status --porcelain) ]] || fail "the tree has changes that are not committed"
 [[ ${1:-} != check ]] || exit 0
+# Whatever happens now, nobody takes an earlier release for this one.
+rm -rf dist
 
 # regctl has the last one without its H.
 export TOWLINE_COMMIT TOWLINE_DATE SOURCE_DATE_EPOCH SOURCE_DATE_EPOC
@@ -44,7 +46,7 @@ for tool in cargo-auditable cargo-cyclonedx mdbook; do
 done
 
 readonly work=$PWD/target/dist
-rm -rf dist "$work"
+rm -rf "$work"
 mkdir -p "$work/source" "$work/dist"
 git archive HEAD | tar -x -C "$work/source"
 

@@ -1,8 +1,11 @@
-//! What has to be so before `make release` begins to build.
+//! What has to be so before `make release` begins to build, and what it leaves if it fails.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
+
+use tempfile::TempDir;
 
 use super::path;
 
@@ -13,10 +16,10 @@ fn git(directory: &Path, arguments: &[&str]) {
     assert!(output.status.success(), "git {arguments:?}: {output:?}");
 }
 
-/// What the check says in a repository with one file changed and committed; `None` if all is well.
-fn told(change: Option<(&str, &str, &str)>, uncommitted: bool) -> Option<String> {
+/// A repository of what the check reads, with one file changed, and all committed.
+fn repository(change: Option<(&str, &str, &str)>) -> TempDir {
     let directory = tempfile::tempdir().expect("a directory");
-    for file in ["hack/release.sh", "Cargo.toml", "CHANGELOG.md", "deploy/chart/Chart.yaml"] {
+    for file in [".gitignore", "hack/release.sh", "Cargo.toml", "CHANGELOG.md", "deploy/chart/Chart.yaml"] {
         let copy = directory.path().join(file);
         fs::create_dir_all(copy.parent().expect("a parent")).expect("a directory");
         fs::copy(path(file), &copy).expect("a copy");
@@ -30,6 +33,12 @@ fn told(change: Option<(&str, &str, &str)>, uncommitted: bool) -> Option<String>
     git(directory.path(), &["init", "--quiet"]);
     git(directory.path(), &["add", "."]);
     git(directory.path(), &["commit", "--quiet", "--message", "all"]);
+    directory
+}
+
+/// What the check says; `None` if all is well.
+fn told(change: Option<(&str, &str, &str)>, uncommitted: bool) -> Option<String> {
+    let directory = repository(change);
     if uncommitted {
         fs::write(directory.path().join("new"), "").expect("to write");
     }
@@ -51,4 +60,20 @@ fn a_release_has_one_version_a_heading_of_it_and_nothing_uncommitted() {
         let told = told(change, uncommitted).expect("it is refused");
         assert!(told.contains(expected), "{told}");
     }
+}
+
+/// The first tool that it runs fails.
+#[test]
+fn a_release_that_fails_leaves_no_earlier_one() {
+    let directory = repository(None);
+    let (dist, tools) = (directory.path().join("dist"), tempfile::tempdir().expect("a directory"));
+    fs::create_dir(&dist).expect("a directory");
+    fs::write(dist.join("SHA256SUMS"), "of an earlier release").expect("to write");
+    let python = tools.path().join("python3");
+    fs::write(&python, "#!/bin/sh\nexit 7\n").expect("to write");
+    fs::set_permissions(&python, fs::Permissions::from_mode(0o755)).expect("to make it a program");
+    let path = format!("{}:{}", tools.path().display(), std::env::var("PATH").unwrap_or_default());
+    let output = Command::new(directory.path().join("hack/release.sh")).env("PATH", path).output();
+    assert_eq!(output.expect("the script runs").status.code(), Some(7));
+    assert!(!dist.exists());
 }
