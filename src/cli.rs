@@ -3,6 +3,7 @@
 //! `process` executes `run` and `check`, each job its own commands, and [`Remote`] calls the admin server.
 
 mod client;
+mod plugin;
 mod table;
 
 use std::ffi::OsString;
@@ -23,7 +24,9 @@ use crate::job::command::{ConfigFile, Exit, JobCommand};
 use crate::job::output::{Format, Output};
 use crate::job::progress::telling;
 use crate::telemetry::VERSION;
+use client::Daemon;
 pub use client::{AdminUrl, Error};
+pub use plugin::{Plugin, command_line as plugin_command_line};
 
 /// The version; a release also says the commit that it was built from, and that commit's date.
 static LONG_VERSION: LazyLock<String> =
@@ -103,6 +106,8 @@ pub struct RbacCommand {
 pub enum Given {
     /// One of the daemon's own.
     Own(Command),
+    /// One that kubectl runs.
+    Plugin(Plugin),
     /// One of a job, with its arguments.
     OfJob(Box<JobCommand>, ArgMatches),
 }
@@ -134,7 +139,11 @@ pub fn man_pages(jobs: JobList, directory: &Path) -> std::io::Result<()> {
 
 /// Parses a command line. `--help` and `--version`, too, are errors for clap, which knows their exit codes.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>, jobs: JobList) -> Result<Given, clap::Error> {
-    let arguments = to_section(arguments.into_iter().collect(), jobs);
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    if arguments.first().is_some_and(|program| plugin::is_plugin(program)) {
+        return Plugin::parse(arguments).map(Given::Plugin);
+    }
+    let arguments = to_section(arguments, jobs);
     let arguments = jobs.commands().fold(arguments, |arguments, command| command.with_two_dashes(arguments));
     let mut matches = command_line(jobs).try_get_matches_from(arguments)?;
     refuse_two_files(&matches, jobs)?;
@@ -210,34 +219,10 @@ pub enum Remote {
     },
     /// Do again what a section has done: send a release again
     #[command(name = "resync-section", hide = true, override_usage = "towline resync [OPTIONS] <SECTION> [NAME]")]
-    Resync {
-        /// Section of the running daemon
-        #[arg(value_parser = section_name)]
-        section: SectionName,
-        /// Only this object: NAMESPACE/NAME
-        name: Option<String>,
-        /// How to print the answer.
-        #[command(flatten)]
-        format: Format,
-        /// How to reach the daemon.
-        #[command(flatten)]
-        access: Access,
-    },
+    Resync(ResyncCommand),
     /// Show what is known of one object of a section
     #[command(name = "explain-section", hide = true, override_usage = "towline explain [OPTIONS] <SECTION> <NAME>")]
-    Explain {
-        /// Section of the running daemon
-        #[arg(value_parser = section_name)]
-        section: SectionName,
-        /// The object: NAMESPACE/NAME
-        name: String,
-        /// How to print it.
-        #[command(flatten)]
-        format: Format,
-        /// Admin server of the daemon
-        #[arg(long, value_name = "URL", default_value_t)]
-        admin: AdminUrl,
-    },
+    Explain(ExplainCommand),
     /// Resume a section that was detached
     Attach {
         /// Section of the running daemon
@@ -275,6 +260,38 @@ pub struct StatusCommand {
     pub exit_code: bool,
 }
 
+/// `towline resync SECTION`.
+#[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
+pub struct ResyncCommand {
+    /// Section of the running daemon
+    #[arg(value_parser = section_name)]
+    pub section: SectionName,
+    /// Only this object: NAMESPACE/NAME
+    pub name: Option<String>,
+    /// How to print the answer.
+    #[command(flatten)]
+    pub format: Format,
+    /// How to reach the daemon.
+    #[command(flatten)]
+    pub access: Access,
+}
+
+/// `towline explain SECTION NAME`.
+#[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
+pub struct ExplainCommand {
+    /// Section of the running daemon
+    #[arg(value_parser = section_name)]
+    pub section: SectionName,
+    /// The object: NAMESPACE/NAME
+    pub name: String,
+    /// How to print it.
+    #[command(flatten)]
+    pub format: Format,
+    /// Admin server of the daemon
+    #[arg(long, value_name = "URL", default_value_t)]
+    pub admin: AdminUrl,
+}
+
 /// Parses a section's name, or the key of its table: `status_sync` means `status-sync`.
 fn section_name(text: &str) -> Result<SectionName, InvalidName> {
     text.replace('_', "-").parse()
@@ -294,18 +311,30 @@ pub struct Access {
 impl Remote {
     /// Calls the daemon and writes its answer. Needs a tokio runtime.
     pub async fn execute(&self, out: &mut impl Write) -> Result<Exit, Error> {
+        let admin = match self {
+            Self::Status(StatusCommand { admin, .. }) | Self::Explain(ExplainCommand { admin, .. }) => admin,
+            Self::Approve { access, .. }
+            | Self::Detach { access, .. }
+            | Self::Attach { access, .. }
+            | Self::Resync(ResyncCommand { access, .. }) => &access.admin,
+        };
+        self.execute_at(admin, out).await
+    }
+
+    /// The same with another daemon than that of its options.
+    async fn execute_at(&self, daemon: &impl Daemon, out: &mut impl Write) -> Result<Exit, Error> {
         let mut exit = Exit::Done;
         let text = match self {
-            Self::Status(StatusCommand { section: Some(section), object: Some(object), admin, format, .. }) => {
+            Self::Status(StatusCommand { section: Some(section), object: Some(object), format, .. }) => {
                 let path = named("explain", section, Some(object));
-                let found = client::ask(admin, &Method::GET, &path, None).await?;
+                let found = daemon.ask(&Method::GET, &path, None).await?;
                 format.output.document(&found).unwrap_or_else(|| match format.output {
                     Output::Name => format!("{object}\n"),
                     _ => table::objects_of(section.as_str(), &found).unwrap_or_else(|| lines(&found)),
                 })
             }
             Self::Status(command) => {
-                let status = client::ask(&command.admin, &Method::GET, "/status", None).await?;
+                let status = daemon.ask(&Method::GET, "/status", None).await?;
                 if command.exit_code && !table::is_well(&status) {
                     exit = Exit::NotWell;
                 }
@@ -315,32 +344,32 @@ impl Remote {
                     _ => table::status(&status, command.tree, output == Output::Wide),
                 })
             }
-            Self::Approve { section, list: true, format: Format { output }, access, .. } => {
-                let held = client::ask(&access.admin, &Method::GET, &format!("/held/{section}"), None).await?;
+            Self::Approve { section, list: true, format: Format { output }, .. } => {
+                let held = daemon.ask(&Method::GET, &format!("/held/{section}"), None).await?;
                 output.document(&held).unwrap_or_else(|| match output {
                     Output::Name => table::held_names(&held),
                     _ => table::held(&held),
                 })
             }
             Self::Approve { section, name, list: false, format, access } => {
-                order(section, *format, access, &named("approve", section, name.as_deref())).await?
+                order(daemon, section, *format, access, &named("approve", section, name.as_deref())).await?
             }
-            Self::Resync { section, name, format, access } => {
-                order(section, *format, access, &named("resync", section, name.as_deref())).await?
+            Self::Resync(ResyncCommand { section, name, format, access }) => {
+                order(daemon, section, *format, access, &named("resync", section, name.as_deref())).await?
             }
-            Self::Explain { section, name, format: Format { output }, admin } => {
+            Self::Explain(ExplainCommand { section, name, format: Format { output }, .. }) => {
                 let path = named("explain", section, Some(name));
-                let explained = client::ask(admin, &Method::GET, &path, None).await?;
+                let explained = daemon.ask(&Method::GET, &path, None).await?;
                 output.document(&explained).unwrap_or_else(|| match output {
                     Output::Name => format!("{name}\n"),
                     _ => lines(&explained),
                 })
             }
             Self::Detach { section, local_gone, format, access } => {
-                order(section, *format, access, &format!("/detach/{section}?local_gone={local_gone}")).await?
+                order(daemon, section, *format, access, &format!("/detach/{section}?local_gone={local_gone}")).await?
             }
             Self::Attach { section, format, access } => {
-                order(section, *format, access, &format!("/attach/{section}")).await?
+                order(daemon, section, *format, access, &format!("/attach/{section}")).await?
             }
         };
         out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Error::Write)?;
@@ -348,8 +377,14 @@ impl Remote {
     }
 }
 
-async fn order(section: &SectionName, format: Format, access: &Access, path: &str) -> Result<String, Error> {
-    let asking = client::ask(&access.admin, &Method::POST, path, access.token_file.as_deref());
+async fn order(
+    daemon: &impl Daemon,
+    section: &SectionName,
+    format: Format,
+    access: &Access,
+    path: &str,
+) -> Result<String, Error> {
+    let asking = daemon.ask(&Method::POST, path, access.token_file.as_deref());
     let answer = telling(&format!("waiting for section {section}"), asking).await?;
     Ok(format.output.document(&answer).unwrap_or_else(|| match format.output {
         Output::Name => format!("{section}\n"),
@@ -379,6 +414,7 @@ mod tests {
         match super::parse(line.split(' ').map(OsString::from), JOBS)? {
             Given::Own(command) => Ok(command),
             Given::OfJob(command, _) => panic!("{line}: {}", command.arguments.get_name()),
+            Given::Plugin(plugin) => panic!("{line}: {plugin:?}"),
         }
     }
 
@@ -561,10 +597,13 @@ mod tests {
             ("towline resync inventory", "/resync/inventory"),
             ("towline resync inventory default/web", "/resync/inventory?name=default%2Fweb"),
         ] {
-            let Ok(Command::Remote(Remote::Resync { section, name, .. })) = parse(line) else { panic!("{line}") };
+            let Ok(Command::Remote(Remote::Resync(ResyncCommand { section, name, .. }))) = parse(line) else {
+                panic!("{line}")
+            };
             assert_eq!(named("resync", &section, name.as_deref()), path);
         }
-        let Ok(Command::Remote(Remote::Explain { section, name, .. })) = parse("towline explain inventory default/web")
+        let Ok(Command::Remote(Remote::Explain(ExplainCommand { section, name, .. }))) =
+            parse("towline explain inventory default/web")
         else {
             panic!("another command")
         };

@@ -27,12 +27,10 @@ pub fn execute(jobs: JobList, arguments: impl IntoIterator<Item = OsString>) -> 
         }
         Given::Own(Command::Completion { shell }) => written(cli::complete(jobs, shell, &mut std::io::stdout())),
         Given::Own(Command::Man { directory }) => written(cli::man_pages(jobs, &directory)),
-        Given::Own(Command::Remote(remote)) => block_on(async {
-            match remote.execute(&mut std::io::stdout()).await {
-                Ok(exit) => exit,
-                Err(error) => failed(&full_text(&error)),
-            }
-        }),
+        Given::Own(Command::Remote(remote)) => {
+            block_on(async { answered(remote.execute(&mut std::io::stdout()).await) })
+        }
+        Given::Plugin(plugin) => block_on(async { answered(plugin.execute(&mut std::io::stdout()).await) }),
         Given::OfJob(command, matches) => match command.execute(&matches, &jobs) {
             Ok(Order::Run(config)) => run(*config, jobs),
             Ok(Order::Task(task)) => block_on(task),
@@ -55,6 +53,13 @@ fn misconfigured(error: &config::Error) -> Exit {
     };
     complain(&text);
     Exit::Usage
+}
+
+fn answered(outcome: Result<Exit, cli::Error>) -> Exit {
+    outcome.unwrap_or_else(|error| {
+        complain(&full_text(&error));
+        error.exit()
+    })
 }
 
 fn written(outcome: std::io::Result<()>) -> Exit {

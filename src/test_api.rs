@@ -8,7 +8,7 @@ pub mod amqp {
     pub use crate::amqp::{AmqpSource, AmqpUrl};
 }
 pub mod cli {
-    pub use crate::cli::command_line;
+    pub use crate::cli::{command_line, plugin_command_line};
 }
 pub mod cluster {
     pub use crate::cluster::{

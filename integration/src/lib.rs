@@ -13,6 +13,7 @@
 //! | [`audit`] | requests, counted where they arrive |
 //! | [`hub`] | replicas of the hub, and clients of its REST API |
 //! | [`towline`] | the daemon, killed and asked |
+//! | [`kubelet`] | a node that is played: forwards ports of pods to processes of a test |
 //! | [`helm`], [`sink`] | releases, and an HTTP API that records what is posted to it |
 //! | [`reference`] | the Go controller that the bench compares with |
 //! | [`blackhole`] | a way to a server that swallows packets |
@@ -33,6 +34,7 @@ mod etcd;
 pub mod helm;
 mod http_client;
 pub mod hub;
+pub mod kubelet;
 pub mod leaf_hubs;
 pub mod load;
 pub mod port;
@@ -58,6 +60,7 @@ pub use self::control_plane::{ControlPlane, Options, Storage, WORKLOAD_CONTROLLE
 pub use self::error::Error;
 pub use self::helm::{Chart, Helm};
 pub use self::http_client::Answer;
+pub use self::kubelet::Kubelet;
 pub use self::postgres::Postgres;
 pub use self::rabbitmq::RabbitMq;
 pub use self::reference::Reference;

@@ -14,8 +14,10 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use secrecy::ExposeSecret;
 use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
+use crate::job::command::Exit;
 use crate::status::{ReadToken, read_token};
 
 /// Deadline for connecting: the daemon is near.
@@ -57,6 +59,28 @@ pub enum Error {
     Refused { status: StatusCode, error: String },
     #[error("failed to write the answer")]
     Write(#[source] std::io::Error),
+    /// Of `kubectl towline`.
+    #[error(transparent)]
+    Release(#[from] super::plugin::Error),
+}
+
+impl Error {
+    pub fn exit(&self) -> Exit {
+        if let Self::Release(error) = self { error.exit() } else { Exit::Failed }
+    }
+}
+
+/// Who answers as a daemon's admin server does.
+pub(super) trait Daemon {
+    /// Sends one request and returns the answer.
+    async fn ask(&self, method: &Method, path: &str, token_file: Option<&Path>) -> Result<Value, Error>;
+}
+
+impl Daemon for AdminUrl {
+    async fn ask(&self, method: &Method, path: &str, token_file: Option<&Path>) -> Result<Value, Error> {
+        let request = request(self, method, path, token_file).await?;
+        converse(connect(self).await?, request).await
+    }
 }
 
 /// Address of an admin server: `http://HOST:PORT`. The scheme may be left out.
@@ -94,15 +118,11 @@ impl FromStr for AdminUrl {
     }
 }
 
-/// Sends one request on a new connection.
-pub(super) async fn ask(
-    admin: &AdminUrl,
-    method: &Method,
-    path: &str,
-    token_file: Option<&Path>,
+/// Sends one request on a new connection, which ends with the answer.
+pub(super) async fn converse(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    request: Request<Empty<Bytes>>,
 ) -> Result<Value, Error> {
-    let request = request(admin, method, path, token_file).await?;
-    let stream = connect(admin).await?;
     let conversation = async {
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(Error::Converse)?;
         // The sender is moved in, so that the connection ends together with the exchange.
@@ -117,7 +137,8 @@ pub(super) async fn ask(
     tokio::time::timeout(LONGEST_ANSWER, conversation).await.map_err(|_| Error::TooLate)?
 }
 
-async fn request(
+/// A request as the daemon at this address takes it.
+pub(super) async fn request(
     admin: &AdminUrl,
     method: &Method,
     path: &str,
@@ -195,7 +216,7 @@ mod tests {
     #[tokio::test]
     async fn one_request_is_made_and_its_answer_read() {
         let (admin, server) = scripted(&http("200 OK", "{\"version\":\"1\"}")).await;
-        let answer = ask(&admin, &Method::GET, "/status", None).await.expect("an answer");
+        let answer = admin.ask(&Method::GET, "/status", None).await.expect("an answer");
         assert_eq!(answer, json!({ "version": "1" }));
         let asked = server.await.expect("no panic");
         assert!(asked.starts_with("GET /status HTTP/1.1\r\n"), "{asked}");
@@ -207,7 +228,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().expect("a temporary file");
         std::fs::write(file.path(), "sesame\n").expect("a writable file");
         let (admin, server) = scripted(&http("200 OK", "{}")).await;
-        let answer = ask(&admin, &Method::POST, "/approve/a", Some(file.path())).await;
+        let answer = admin.ask(&Method::POST, "/approve/a", Some(file.path())).await;
         assert_eq!(answer.expect("an answer"), json!({}));
         let asked = server.await.expect("no panic");
         assert!(asked.starts_with("POST /approve/a HTTP/1.1\r\n"), "{asked}");
@@ -217,17 +238,17 @@ mod tests {
     #[tokio::test]
     async fn a_refusal_says_why() {
         let (admin, _server) = scripted(&http("409 Conflict", "{\"error\":\"nothing held\"}")).await;
-        let error = ask(&admin, &Method::POST, "/approve/a", None).await.expect_err("a refusal");
+        let error = admin.ask(&Method::POST, "/approve/a", None).await.expect_err("a refusal");
         assert_eq!(error.to_string(), "nothing held (409 Conflict)");
     }
 
     #[tokio::test]
     async fn another_server_is_not_taken_for_a_daemon() {
         let (admin, _server) = scripted(&http("200 OK", "<html>")).await;
-        let error = ask(&admin, &Method::GET, "/status", None).await.expect_err("not a daemon");
+        let error = admin.ask(&Method::GET, "/status", None).await.expect_err("not a daemon");
         assert_eq!(error.to_string(), "the answer (200 OK) is not from a towline daemon");
         let (admin, _server) = scripted("nonsense\r\n\r\n").await;
-        let error = ask(&admin, &Method::GET, "/status", None).await.expect_err("not HTTP");
+        let error = admin.ask(&Method::GET, "/status", None).await.expect_err("not HTTP");
         assert!(matches!(error, Error::Converse(_)), "{error:?}");
     }
 
@@ -236,8 +257,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("an address").to_string();
         drop(listener);
-        let admin = address.parse().expect("an address");
-        let error = ask(&admin, &Method::GET, "/status", None).await.expect_err("nobody there");
+        let admin: AdminUrl = address.parse().expect("an address");
+        let error = admin.ask(&Method::GET, "/status", None).await.expect_err("nobody there");
         let told = error.to_string();
         assert!(told.starts_with(&format!("failed to connect to a daemon at http://{address} (")), "{told}");
         assert!(told.contains("--admin"), "{told}");
@@ -246,7 +267,7 @@ mod tests {
     #[tokio::test]
     async fn a_token_file_that_is_not_there_stops_before_anything_is_sent() {
         let gone = Some(Path::new("does-not-exist"));
-        let asked = ask(&AdminUrl::default(), &Method::POST, "/approve/a", gone).await;
+        let asked = AdminUrl::default().ask(&Method::POST, "/approve/a", gone).await;
         assert!(matches!(asked, Err(Error::Token(_))), "{asked:?}");
     }
 

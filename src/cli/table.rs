@@ -23,24 +23,27 @@ const STATES: [&str; 13] = [
     "ready",
 ];
 
-/// Whether every cluster answers, none has new credentials that do not work, and every section is well.
+/// Whether every cluster answers, none has new credentials that do not work, and every section is well. Of several replicas each answers.
 pub(super) fn is_well(status: &Value) -> bool {
     let entries = |key: &str| status.get(key).and_then(Value::as_object).into_iter().flatten();
     let is_fine = |cluster: &Value| {
         cluster.get("state").and_then(Value::as_str) == Some("available")
             && cluster.get("reason").is_none_or(Value::is_null)
     };
-    entries("clusters").all(|(_, cluster)| is_fine(cluster))
+    entries("replicas").all(|(_, replica)| replica.get("error").is_none())
+        && entries("clusters").all(|(_, cluster)| is_fine(cluster))
         && entries("sections").all(|(_, section)| section.get("well") == Some(&Value::Bool(true)))
 }
 
-/// A daemon's `/status`: the clusters, the sections, the objects that fail or wait, and on request the actor tree.
+/// A daemon's `/status`: the clusters, the sections, the objects that fail or wait, the replicas where they were several, and on request the
+/// actor tree.
 pub(super) fn status(status: &Value, with_tree: bool, is_wide: bool) -> String {
     let sections = by_state(status.get("sections").and_then(Value::as_object));
     let mut parts = vec![
         clusters(status.get("clusters").and_then(Value::as_object)),
         section_rows(&sections, is_wide),
         objects(&sections),
+        replicas(status.get("replicas").and_then(Value::as_object)),
     ];
     if with_tree {
         parts.push(tree(status.get("tree")));
@@ -102,12 +105,14 @@ pub(super) fn done(section: &str, answer: &Value) -> String {
 /// The sections, the worst first.
 fn by_state(sections: Option<&Map<String, Value>>) -> Vec<(&String, &Value)> {
     let mut sections: Vec<_> = sections.into_iter().flatten().collect();
-    let rank = |section: &Value| {
-        let state = section.get("state").and_then(Value::as_str);
-        STATES.iter().position(|known| Some(*known) == state).map_or(0, |place| place + 1)
-    };
     sections.sort_by_key(|(_, section)| rank(section));
     sections
+}
+
+/// The place of a section's state among the states, the worst first.
+pub(super) fn rank(section: &Value) -> usize {
+    let state = section.get("state").and_then(Value::as_str);
+    STATES.iter().position(|known| Some(*known) == state).map_or(0, |place| place + 1)
 }
 
 fn clusters(clusters: Option<&Map<String, Value>>) -> String {
@@ -116,6 +121,14 @@ fn clusters(clusters: Option<&Map<String, Value>>) -> String {
         vec![name.clone(), cell("state"), age(cluster.get("since_seconds")), cell("reason")]
     });
     table(&["CLUSTER", "STATE", "SINCE", "REASON"], rows)
+}
+
+fn replicas(replicas: Option<&Map<String, Value>>) -> String {
+    let rows = replicas.into_iter().flatten().map(|(name, replica)| {
+        let cell = |key: &str| plain(replica.get(key));
+        vec![one_line(name), cell("version"), age(replica.get("started_seconds_ago")), cell("error")]
+    });
+    table(&["REPLICA", "VERSION", "STARTED", "ERROR"], rows)
 }
 
 fn section_rows(sections: &[(&String, &Value)], is_wide: bool) -> String {
@@ -136,13 +149,14 @@ fn section_rows(sections: &[(&String, &Value)], is_wide: bool) -> String {
         if is_wide {
             row.push(plain(section.get("job")));
             row.push(plain(section.pointer("/readiness/state")));
+            row.push(plain(section.get("replica")));
         }
         row.push(message(section));
         row
     });
     let mut headings = vec!["SECTION", "REMOTE→LOCAL", "RESOURCE", "STATE", "IN STEP", "OLDEST"];
     if is_wide {
-        headings.extend(["JOB", "READINESS"]);
+        headings.extend(["JOB", "READINESS", "REPLICA"]);
     }
     headings.push("MESSAGE");
     table(&headings, rows)
@@ -327,6 +341,28 @@ hu/queue-2    queues      failing    3s    spec.n: 502 > 100 → change it on th
 towline 0.1.0, started 3h ago
 ";
         assert_eq!(status(&document(), false, false), expected);
+    }
+
+    #[test]
+    fn several_replicas_are_listed_and_one_that_does_not_answer_is_not_well() {
+        let mut document = json!({
+            "sections": {"addons": {"well": true, "state": "ready", "job": "lease", "replica": "towline-0"}},
+            "replicas": {"towline-0": {"version": "0.1.0", "started_seconds_ago": 61}},
+        });
+        assert!(is_well(&document));
+        document["replicas"]["towline-1"] = json!({"error": "connection refused"});
+        assert!(!is_well(&document));
+        let text = status(&document, false, true);
+        let expected = "\
+REPLICA     VERSION   STARTED   ERROR
+towline-0   0.1.0     61s       -
+towline-1   -         -         connection refused
+";
+        assert!(text.contains(expected), "{text}");
+        assert!(
+            text.contains("READINESS   REPLICA     MESSAGE") && text.contains("lease   -           towline-0"),
+            "{text}"
+        );
     }
 
     #[test]

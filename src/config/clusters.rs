@@ -42,6 +42,13 @@ pub enum ClusterAccess {
     /// The pod's service account if there is one, else the files of `KUBECONFIG` or `~/.kube/config`, as kubectl does. For
     /// sections that name no cluster, if there is no `[clusters.default]`; a configuration file can't choose it.
     Inferred,
+    /// What a command of kubectl would use: this file, else those of `KUBECONFIG` or `~/.kube/config`, and the pod's service account where
+    /// there is none of them. A configuration file can't choose it.
+    Kubectl {
+        kubeconfig: Option<PathBuf>,
+        /// The context; the current one by default.
+        context: Option<String>,
+    },
 }
 
 impl ClusterConfig {

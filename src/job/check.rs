@@ -31,6 +31,12 @@ impl Surroundings<'_> {
 pub async fn reach(name: &ClusterName, config: &ClusterConfig) -> Result<Cluster, String> {
     let cluster = Cluster::new(name.clone(), config);
     cluster.want_identity();
+    connect(&cluster, config).await?;
+    Ok(cluster)
+}
+
+/// Starts a cluster's session, and waits until it answers.
+pub async fn connect(cluster: &Cluster, config: &ClusterConfig) -> Result<(), String> {
     let (scope, _stop) = Scope::standalone("check");
     tokio::spawn(session::run(cluster.clone(), config.clone(), scope));
     let mut availability = cluster.availability();
@@ -46,7 +52,7 @@ pub async fn reach(name: &ClusterName, config: &ClusterConfig) -> Result<Cluster
         },
         Ok(Err(_)) | Err(_) => return Err(format!("no answer within {}", humantime::format_duration(ANSWER_WITHIN))),
     }
-    Ok(cluster)
+    Ok(())
 }
 
 /// Checks whether a cluster's identity can be read. Returns the number of faults.

@@ -113,6 +113,8 @@ pub enum Exit {
     NotWell,
     /// The command line or the configuration is wrong; clap ends the process so by itself.
     Usage,
+    /// By SIGINT.
+    Interrupted,
 }
 
 impl From<Exit> for ExitCode {
@@ -122,6 +124,7 @@ impl From<Exit> for ExitCode {
             Exit::Failed => Self::FAILURE,
             Exit::Usage => Self::from(2),
             Exit::NotWell => Self::from(3),
+            Exit::Interrupted => Self::from(130),
         }
     }
 }

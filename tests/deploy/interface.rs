@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::fs;
 
-use towline::test_api::cli::command_line;
+use towline::test_api::cli::{command_line, plugin_command_line};
 use towline::test_api::jobs::JOBS;
 use towline::test_api::rbac::{Scope, requests};
 
@@ -28,7 +28,17 @@ fn commands() -> Vec<String> {
         }
         left.extend(command.get_subcommands().map(|inner| (name.clone(), inner.clone())));
     }
+    lines.extend(commands_of_the_plugin());
     lines
+}
+
+/// Those of `kubectl towline`, without the options that they have as commands of `towline`.
+fn commands_of_the_plugin() -> Vec<String> {
+    let line = plugin_command_line();
+    let name = line.get_name();
+    let options = line.get_arguments().filter_map(|argument| Some(format!("{name} --{}", argument.get_long()?)));
+    let commands = line.get_subcommands().filter(|command| !command.is_hide_set());
+    options.chain(commands.map(|command| format!("{name} {}", command.get_name()))).collect()
 }
 
 /// Whether a comment is a key that has no default, and no sentence.

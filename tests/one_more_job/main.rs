@@ -49,6 +49,7 @@ fn daemon() {
         Exit::Failed => 1,
         Exit::Usage => 2,
         Exit::NotWell => 3,
+        Exit::Interrupted => 130,
     });
 }
 

@@ -8,6 +8,7 @@ mod cache;
 mod candidate;
 mod plugin;
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use kube::Config;
@@ -117,6 +118,7 @@ pub(super) fn files_of(config: &ClusterConfig) -> Files {
             Around::Pod => Files::of(vec![Path::new(SERVICE_ACCOUNT).join("ca.crt")]),
             Around::Kubeconfig(paths) => Files::of(paths),
         },
+        ClusterAccess::Kubectl { kubeconfig, .. } => Files::of(kubeconfigs(kubeconfig.as_ref())),
     }
 }
 
@@ -128,18 +130,30 @@ enum Around {
     Kubeconfig(Vec<PathBuf>),
 }
 
+fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
+fn is_in_pod() -> bool {
+    variable("KUBERNETES_SERVICE_HOST").is_some() && Path::new(SERVICE_ACCOUNT).join("token").exists()
+}
+
 fn around() -> Around {
-    let is_set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-    if is_set("KUBERNETES_SERVICE_HOST").is_some() && Path::new(SERVICE_ACCOUNT).join("token").exists() {
-        return Around::Pod;
+    if is_in_pod() { Around::Pod } else { Around::Kubeconfig(kubeconfigs(None)) }
+}
+
+/// The kubeconfigs that kubectl uses, given the one of its option: it need not be there.
+fn kubeconfigs(given: Option<&PathBuf>) -> Vec<PathBuf> {
+    if let Some(path) = given {
+        return vec![path.clone()];
     }
-    let listed: Vec<PathBuf> = is_set("KUBECONFIG")
+    let listed: Vec<PathBuf> = variable("KUBECONFIG")
         .map(|list| std::env::split_paths(&list).filter(|path| !path.as_os_str().is_empty()).collect())
         .unwrap_or_default();
     if listed.is_empty() {
-        Around::Kubeconfig(is_set("HOME").map(|home| Path::new(&home).join(".kube/config")).into_iter().collect())
+        variable("HOME").map(|home| Path::new(&home).join(".kube/config")).into_iter().collect()
     } else {
-        Around::Kubeconfig(listed)
+        listed
     }
 }
 
@@ -166,21 +180,36 @@ fn load_context(kubeconfig: Kubeconfig, context: Option<&str>, mut files: Files)
     Ok(Loaded::new(config, files))
 }
 
+fn failed_merge(paths: &[PathBuf], reason: impl Into<String>) -> LoadError {
+    let path = paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
+    LoadError::Kubeconfig { path, reason: reason.into() }
+}
+
 /// Merges a list of kubeconfigs. As in kubectl, missing files are skipped, and the first of several equal names counts.
-fn load_merged(paths: &[PathBuf]) -> Result<Loaded, LoadError> {
-    let told = paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
-    let failed = |reason: String| LoadError::Kubeconfig { path: told.clone(), reason };
-    let before = Files::of(paths.to_vec());
+fn merged(paths: &[PathBuf]) -> Result<Kubeconfig, LoadError> {
     let mut merged: Option<Kubeconfig> = None;
     for path in paths.iter().filter(|path| path.exists()) {
         let next = read(path)?;
         merged = Some(match merged {
             None => next,
-            Some(first) => first.merge(next).map_err(|_| failed(Fault::Unlike.to_string()))?,
+            Some(first) => first.merge(next).map_err(|_| failed_merge(paths, Fault::Unlike.to_string()))?,
         });
     }
-    let kubeconfig = merged.ok_or_else(|| failed("not in a pod, and no kubeconfig is there".into()))?;
-    load_context(kubeconfig, None, before).map_err(|fault| failed(fault.to_string()))
+    merged.ok_or_else(|| failed_merge(paths, "not in a pod, and no kubeconfig is there"))
+}
+
+fn load_merged(paths: &[PathBuf], context: Option<&str>) -> Result<Loaded, LoadError> {
+    let before = Files::of(paths.to_vec());
+    load_context(merged(paths)?, context, before).map_err(|fault| failed_merge(paths, fault.to_string()))
+}
+
+/// The namespace that the context of a kubeconfig names. Blocks: it reads files.
+pub fn context_namespace(kubeconfig: Option<&PathBuf>, context: Option<&str>) -> Option<String> {
+    // What is wrong with it is told by whoever connects.
+    let read = merged(&kubeconfigs(kubeconfig)).ok()?;
+    let name = context.or(read.current_context.as_deref())?;
+    let named = read.contexts.iter().find(|entry| entry.name == name)?;
+    named.context.as_ref()?.namespace.clone().filter(|namespace| !namespace.is_empty())
 }
 
 fn load_in_cluster(files: Files) -> Result<Loaded, LoadError> {
@@ -197,9 +226,14 @@ pub(super) fn load(config: &ClusterConfig) -> Result<Loaded, LoadError> {
         ClusterAccess::InCluster => load_in_cluster(files_of(config)),
         ClusterAccess::Inferred => match around() {
             Around::Pod => load_in_cluster(files_of(config)),
-            Around::Kubeconfig(paths) => load_merged(&paths),
+            Around::Kubeconfig(paths) => load_merged(&paths, None),
         },
-        ClusterAccess::Kubeconfig { path, context } => {
+        ClusterAccess::Kubectl { kubeconfig: None, context } => {
+            let paths = kubeconfigs(None);
+            let is_alone = context.is_none() && is_in_pod() && !paths.iter().any(|path| path.exists());
+            if is_alone { load_in_cluster(files_of(config)) } else { load_merged(&paths, context.as_deref()) }
+        }
+        ClusterAccess::Kubeconfig { path, context } | ClusterAccess::Kubectl { kubeconfig: Some(path), context } => {
             // The stamp of the kubeconfig is from before it is read, so that a change in between is noticed.
             let before = Files::of(vec![path.clone()]);
             load_context(read(path)?, context.as_deref(), before)
@@ -228,6 +262,20 @@ mod tests {
         let context = Some("edge".to_owned());
         let other = ClusterConfig::new(ClusterAccess::Kubeconfig { path: path.clone(), context });
         assert!(reason(load(&other)).ends_with("there is no context of the name edge"));
+    }
+
+    #[test]
+    fn a_namespace_is_named_by_a_context_that_has_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("kubeconfig");
+        let text = "current-context: edge\ncontexts:\n- name: edge\n  context: {cluster: edge, namespace: default}\n\
+                    - name: hub\n  context: {cluster: hub}\n- name: lab\n  context: {cluster: lab, namespace: ''}\n";
+        std::fs::write(&path, text).unwrap();
+        let named = |context: Option<&str>| context_namespace(Some(&path), context);
+        assert_eq!(named(None).as_deref(), Some("default"));
+        assert_eq!(named(Some("hub")), None);
+        assert_eq!(named(Some("lab")), None);
+        assert_eq!(named(Some("elsewhere")), None);
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod frozen;
 mod monitor;
 mod neighbours;
 mod outage;
+mod plugin;
 mod replica;
 mod rounds;
 mod sharing;

@@ -1,0 +1,335 @@
+//! `kubectl towline …`: the same binary by another name. It finds the replicas of a release by the labels of their pods, forwards requests to
+//! their admin servers, and runs the commands of [`Remote`] on all of them as on one daemon.
+//!
+//! `pods` chooses the replicas, `replicas` merges what they say and finds the one that runs a section: both are pure. `forward` talks to the API
+//! server, and `page` serves the page at an address of this machine.
+
+mod forward;
+mod page;
+mod pods;
+mod replicas;
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use futures::future::join_all;
+use http::{Method, StatusCode};
+use serde_json::Value;
+
+use super::client::{self, Daemon};
+use super::{ExplainCommand, LONG_VERSION, Remote, ResyncCommand};
+use crate::cluster::full_text;
+use crate::job::command::{Exit, complain};
+use forward::{Place, Pods};
+use pods::{Release, Replica};
+use replicas::{NotRun, Said, merged, runner, silent};
+
+/// What kubectl calls its plugins' files.
+const FILE: &str = "kubectl-towline";
+/// Deadline for what a replica says of itself: its own reports take five seconds if an actor hangs.
+const LONGEST_STATUS: Duration = Duration::from_secs(7);
+
+/// Why a release can't be asked.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("failed to connect to the cluster: {0}")]
+    Cluster(String),
+    #[error("failed to list pods: {0}")]
+    List(String),
+    #[error(
+        "there are several releases {place}; name one with --release NAME, and its namespace with -n NAMESPACE: {}",
+        told(releases)
+    )]
+    SeveralReleases { place: String, releases: Vec<Release> },
+    #[error("{}", nobody(place, release.as_deref(), there))]
+    NoPods { place: String, release: Option<String>, there: Vec<Release> },
+    /// Nothing has been sent to it.
+    #[error("failed to reach the admin server of {replica}: {reason}")]
+    Unreached { replica: String, reason: String },
+    #[error(transparent)]
+    NotRun(#[from] NotRun),
+    /// Whoever may make pods in some namespace could receive it.
+    #[error(
+        "a token is only sent to pods of a namespace that is named: use -n NAMESPACE (not -A), or a context with a namespace"
+    )]
+    Token,
+    #[error("failed to listen on this machine")]
+    Listen(#[source] std::io::Error),
+}
+
+impl Error {
+    pub fn exit(&self) -> Exit {
+        match self {
+            Self::SeveralReleases { .. } | Self::Token => Exit::Usage,
+            _ => Exit::Failed,
+        }
+    }
+}
+
+fn told(releases: &[Release]) -> String {
+    releases.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn nobody(place: &str, release: Option<&str>, there: &[Release]) -> String {
+    match release {
+        Some(release) => format!("there is no release {release} {place}, but {}", told(there)),
+        None => format!("there are no pods with the label app.kubernetes.io/name=towline {place}"),
+    }
+}
+
+/// The command line of `kubectl towline`.
+#[derive(Debug, PartialEq, Eq, Parser)]
+#[command(
+    name = FILE,
+    bin_name = "kubectl towline",
+    version = LONG_VERSION.as_str(),
+    about = "Shows and operates the Towline of a cluster: finds its pods, forwards requests to them, and asks all replicas as one"
+)]
+pub struct Plugin {
+    #[command(flatten)]
+    place: Place,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, PartialEq, Eq, Subcommand)]
+enum Command {
+    #[command(flatten)]
+    Remote(Remote),
+    /// Do again what a section has done: send a release again
+    Resync(ResyncCommand),
+    /// Show what is known of one object of a section
+    Explain(ExplainCommand),
+    /// Forward the page of a daemon to this machine, print its address, and serve it until Ctrl-C
+    Ui {
+        /// Port of this machine; any free one by default
+        #[arg(long, value_name = "PORT", default_value_t = 0, hide_default_value = true)]
+        port: u16,
+    },
+}
+
+/// Whether a program has the name by which kubectl finds it.
+pub(super) fn is_plugin(program: &OsStr) -> bool {
+    Path::new(program).file_name() == Some(FILE.as_ref())
+}
+
+/// The whole command line.
+pub fn command_line() -> clap::Command {
+    const ADMIN: &str = "admin";
+    let has_address = |command: &clap::Command| command.get_arguments().any(|argument| argument.get_id() == ADMIN);
+    Plugin::command().mut_subcommands(|command| {
+        // The address is what this finds by itself.
+        if has_address(&command) { command.mut_arg(ADMIN, |argument| argument.hide(true)) } else { command }
+    })
+}
+
+impl Plugin {
+    pub(super) fn parse(arguments: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Self, clap::Error> {
+        let mut matches = command_line().try_get_matches_from(arguments)?;
+        let is_typed = |of_command: &clap::ArgMatches| {
+            of_command.ids().any(|id| id == "admin")
+                && of_command.value_source("admin") == Some(ValueSource::CommandLine)
+        };
+        if matches.subcommand().is_some_and(|(_, of_command)| is_typed(of_command)) {
+            let text = "`kubectl towline` finds the daemon by itself: --admin is an option of `towline`";
+            return Err(command_line().error(ErrorKind::UnknownArgument, text));
+        }
+        Self::from_arg_matches_mut(&mut matches)
+    }
+
+    /// Asks the replicas and writes the answer. Needs a tokio runtime.
+    pub async fn execute(self, out: &mut impl Write) -> Result<Exit, client::Error> {
+        let pods = Pods::of(&self.place).await?;
+        let remote = match self.command {
+            Command::Ui { port } => return page::serve(&pods, port, out).await,
+            Command::Remote(remote) => remote,
+            Command::Resync(command) => Remote::Resync(command),
+            Command::Explain(command) => Remote::Explain(command),
+        };
+        remote.execute_at(&Replicas { pods, told: RefCell::default() }, out).await
+    }
+}
+
+/// All replicas of a release, as one daemon.
+struct Replicas {
+    pods: Pods,
+    /// The replicas that don't answer, each of which is told once.
+    told: RefCell<BTreeSet<String>>,
+}
+
+impl Daemon for Replicas {
+    /// A section's replica gets what is for the section, and all are asked for their status.
+    async fn ask(&self, method: &Method, path: &str, token_file: Option<&Path>) -> Result<Value, client::Error> {
+        if token_file.is_some() && !self.pods.is_named {
+            return Err(Error::Token.into());
+        }
+        match section_of(path) {
+            None => Ok(self.status(path).await?),
+            Some(section) => self.ask_runner(section, method, path, token_file).await,
+        }
+    }
+}
+
+impl Replicas {
+    async fn status(&self, path: &str) -> Result<Value, Error> {
+        let said = said_by_all(&self.pods, path).await?;
+        let silent = silent(&said);
+        if said.iter().all(|said| said.status.is_err()) {
+            return Err(NotRun::Silent { silent }.into());
+        }
+        for line in silent {
+            if self.told.borrow_mut().insert(line.clone()) {
+                complain(&line);
+            }
+        }
+        Ok(merged(&said))
+    }
+
+    /// Asks the replica that runs a section. If one has vanished, or runs the section no longer, the pods are read once more.
+    async fn ask_runner(
+        &self,
+        section: &str,
+        method: &Method,
+        path: &str,
+        token_file: Option<&Path>,
+    ) -> Result<Value, client::Error> {
+        let mut earlier: Option<(Replica, client::Error)> = None;
+        let mut is_last = false;
+        loop {
+            let said = said_by_all(&self.pods, "/status?latest=true").await?;
+            match (runner(section, &said), earlier.take()) {
+                (Err(_), None) if !is_last && !silent(&said).is_empty() => {}
+                (Err(not_run), _) => return Err(Error::from(not_run).into()),
+                // It would fail again.
+                (Ok(replica), Some((before, error))) if *replica == before => return Err(error),
+                (Ok(replica), _) => match self.pods.ask(replica, method, path, token_file).await {
+                    Err(error) if !is_last && may_be_repeated(method, &error) => {
+                        earlier = Some((replica.clone(), error));
+                    }
+                    answer => return answer,
+                },
+            }
+            is_last = true;
+        }
+    }
+}
+
+/// The section that a path of the admin server names: `/approve/databases?name=a`.
+fn section_of(path: &str) -> Option<&str> {
+    path.split('?').next()?.split('/').nth(2)
+}
+
+/// Whether a request had no effect on the replica, which may have handed the section over or be gone.
+fn may_be_repeated(method: &Method, error: &client::Error) -> bool {
+    match error {
+        client::Error::Release(Error::Unreached { .. }) => true,
+        client::Error::Refused { status, .. } => *status == StatusCode::SERVICE_UNAVAILABLE,
+        client::Error::Converse(_) => *method == Method::GET,
+        _ => false,
+    }
+}
+
+/// What each replica answers to this path, all asked at once.
+async fn said_by_all(pods: &Pods, path: &str) -> Result<Vec<Said>, Error> {
+    let said_by = async |replica: Replica| {
+        let asked = tokio::time::timeout(LONGEST_STATUS, pods.ask(&replica, &Method::GET, path, None)).await;
+        let status = match asked {
+            Ok(Ok(status)) => Ok(status),
+            Ok(Err(client::Error::Release(Error::Unreached { reason, .. }))) => Err(reason),
+            Ok(Err(error)) => Err(full_text(&error)),
+            Err(_) => Err(format!("no answer within {}", humantime::format_duration(LONGEST_STATUS))),
+        };
+        Said { replica, status }
+    };
+    Ok(join_all(pods.replicas().await?.into_iter().map(said_by)).await)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use super::*;
+
+    fn parse(line: &str) -> Result<Plugin, clap::Error> {
+        Plugin::parse(line.split(' ').map(OsString::from))
+    }
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        command_line().debug_assert();
+    }
+
+    #[test]
+    fn the_program_is_known_by_the_end_of_its_path() {
+        for (program, is) in [
+            ("kubectl-towline", true),
+            ("/usr/local/bin/kubectl-towline", true),
+            ("./kubectl-towline", true),
+            ("towline", false),
+            ("/opt/kubectl-towline/towline", false),
+            ("kubectl-towline-more", false),
+            ("", false),
+        ] {
+            assert_eq!(is_plugin(OsStr::new(program)), is, "{program}");
+        }
+    }
+
+    #[test]
+    fn options_of_the_place_go_before_and_behind_the_command() {
+        for line in [
+            "kubectl-towline -n edge --release one --context lab status",
+            "kubectl-towline status --namespace edge --release=one --context lab",
+        ] {
+            let Plugin { place, command } = parse(line).expect("a command");
+            assert_eq!(place.namespace.as_deref(), Some("edge"), "{line}");
+            assert_eq!((place.release.as_deref(), place.context.as_deref()), (Some("one"), Some("lab")), "{line}");
+            assert!(matches!(command, Command::Remote(Remote::Status(_))), "{line}");
+        }
+        let kind = |line: &str| parse(line).expect_err("no command").kind();
+        assert_eq!(kind("kubectl-towline status -A -n edge"), ErrorKind::ArgumentConflict);
+        assert_eq!(kind("kubectl-towline run"), ErrorKind::InvalidSubcommand);
+    }
+
+    #[test]
+    fn the_address_of_a_daemon_is_not_for_people_to_give() {
+        let error = parse("kubectl-towline status --admin http://edge:1").expect_err("a usage error");
+        assert_eq!(error.exit_code(), 2);
+        assert!(error.to_string().contains("--admin is an option of `towline`"), "{error}");
+        for name in ["status", "approve", "detach", "attach", "resync", "explain"] {
+            let mut line = command_line();
+            let help = line.find_subcommand_mut(name).expect("a command").render_long_help().to_string();
+            assert!(!help.contains("--admin"), "{help}");
+            assert!(help.contains("Usage: kubectl towline") || !help.contains("Usage: towline"), "{help}");
+        }
+    }
+
+    #[test]
+    fn a_path_names_its_section() {
+        for (path, section) in [
+            ("/status", None),
+            ("/status?latest=true", None),
+            ("/approve/databases", Some("databases")),
+            ("/explain/inventory?name=default%2Fweb", Some("inventory")),
+        ] {
+            assert_eq!(section_of(path), section, "{path}");
+        }
+    }
+
+    #[test]
+    fn an_order_is_not_repeated_if_it_may_have_had_an_effect() {
+        let unreached = || client::Error::from(Error::Unreached { replica: "a".into(), reason: "gone".into() });
+        let refused = |status| client::Error::Refused { status, error: "no".into() };
+        assert!(may_be_repeated(&Method::POST, &unreached()));
+        assert!(may_be_repeated(&Method::POST, &refused(StatusCode::SERVICE_UNAVAILABLE)));
+        for error in [refused(StatusCode::CONFLICT), refused(StatusCode::UNAUTHORIZED), client::Error::TooLate] {
+            assert!(!may_be_repeated(&Method::POST, &error), "{error}");
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Which pods are the replicas of the one release that a command is for.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use k8s_openapi::api::core::v1::{ContainerPort, Pod};
+
+/// Has the release's name, as the chart and Helm set it.
+const INSTANCE: &str = "app.kubernetes.io/instance";
+/// The name of the admin server's port in a pod of the chart.
+const PORT: &str = "admin";
+
+/// One pod of the release.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Replica {
+    pub(super) namespace: String,
+    pub(super) name: String,
+    /// Its admin server, or why it has none now.
+    pub(super) port: Result<u16, String>,
+}
+
+/// A release, by what its pods say.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Release {
+    namespace: String,
+    /// Empty where pods have no such label.
+    name: String,
+}
+
+impl fmt::Display for Release {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = if self.name.is_empty() { "one without a name" } else { &self.name };
+        write!(formatter, "{name} (namespace {})", self.namespace)
+    }
+}
+
+/// Why there are no replicas to ask.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Unclear {
+    /// No release has the name that was asked for; there are these.
+    NotThere(Vec<Release>),
+    /// One of them has to be named.
+    Several(Vec<Release>),
+}
+
+/// The pods of the one release that is there, or of the one with this name, sorted by name.
+pub(super) fn choose(pods: &[Pod], named: Option<&str>) -> Result<Vec<Replica>, Unclear> {
+    // What has run to its end is no replica any more.
+    let running = pods.iter().filter(|pod| !matches!(phase(pod), "Succeeded" | "Failed"));
+    let of_releases: Vec<(Release, &Pod)> = running.map(|pod| (release(pod), pod)).collect();
+    let is_meant = |release: &Release| named.is_none_or(|name| release.name == name);
+    let meant: BTreeSet<&Release> = of_releases.iter().map(|(release, _)| release).filter(|it| is_meant(it)).collect();
+    if meant.len() > 1 {
+        return Err(Unclear::Several(meant.into_iter().cloned().collect()));
+    }
+    let Some(release) = meant.first() else {
+        let all: BTreeSet<&Release> = of_releases.iter().map(|(release, _)| release).collect();
+        return Err(Unclear::NotThere(all.into_iter().cloned().collect()));
+    };
+    let pods = of_releases.iter().filter(|(of, _)| of == *release).map(|(_, pod)| replica(pod));
+    let mut replicas: Vec<Replica> = pods.collect();
+    replicas.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(replicas)
+}
+
+fn release(pod: &Pod) -> Release {
+    let name = pod.metadata.labels.as_ref().and_then(|labels| labels.get(INSTANCE)).cloned();
+    Release { namespace: pod.metadata.namespace.clone().unwrap_or_default(), name: name.unwrap_or_default() }
+}
+
+fn replica(pod: &Pod) -> Replica {
+    let ports =
+        pod.spec.iter().flat_map(|spec| &spec.containers).flat_map(|container| container.ports.iter().flatten());
+    let is_admin = |port: &&ContainerPort| port.name.as_deref() == Some(PORT);
+    let number = ports.into_iter().find(is_admin).and_then(|port| u16::try_from(port.container_port).ok());
+    let port = match (phase(pod), number) {
+        ("Running", Some(number)) => Ok(number),
+        ("Running", None) => Err(format!("no container of it has a port named {PORT}")),
+        (phase, _) => Err(format!("it is {phase}")),
+    };
+    Replica {
+        namespace: pod.metadata.namespace.clone().unwrap_or_default(),
+        name: pod.metadata.name.clone().unwrap_or_default(),
+        port,
+    }
+}
+
+fn phase(pod: &Pod) -> &str {
+    pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or("Pending")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(name: &str, namespace: &str, release: Option<&str>, phase: &str) -> Pod {
+        let labels = release.map_or_else(|| json!({}), |release| json!({ INSTANCE: release }));
+        let pod = json!({
+            "metadata": {"name": name, "namespace": namespace, "labels": labels},
+            "spec": {"containers": [
+                {"name": "proxy", "ports": [{"name": "http", "containerPort": 80}]},
+                {"name": "towline", "ports": [{"name": "api", "containerPort": 8443}, {"name": PORT, "containerPort": 8385}]},
+            ]},
+            "status": {"phase": phase},
+        });
+        serde_json::from_value(pod).expect("a pod")
+    }
+
+    fn told(releases: &[Release]) -> Vec<String> {
+        releases.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn the_only_release_needs_no_name() {
+        let pods = [
+            pod("b", "edge", Some("one"), "Running"),
+            pod("a", "edge", Some("one"), "Pending"),
+            pod("c", "edge", Some("two"), "Succeeded"),
+        ];
+        let replicas = choose(&pods, None).expect("one release");
+        let expected = [("a", Err("it is Pending".to_owned())), ("b", Ok(8385))];
+        let expected = expected.map(|(name, port)| Replica { namespace: "edge".into(), name: name.into(), port });
+        assert_eq!(replicas, expected);
+    }
+
+    #[test]
+    fn of_several_releases_one_is_named() {
+        let pods = [
+            pod("a", "edge", Some("one"), "Running"),
+            pod("b", "edge", Some("two"), "Running"),
+            pod("c", "lab", Some("two"), "Running"),
+            pod("d", "lab", None, "Running"),
+        ];
+        let Err(Unclear::Several(all)) = choose(&pods, None) else { panic!("there are four") };
+        let (one, two) = ("one (namespace edge)", "two (namespace edge)");
+        assert_eq!(told(&all), [one, two, "one without a name (namespace lab)", "two (namespace lab)"]);
+        let chosen = choose(&pods, Some("one")).expect("one of them");
+        assert_eq!(chosen.iter().map(|replica| replica.name.as_str()).collect::<Vec<_>>(), ["a"]);
+        let Err(Unclear::Several(all)) = choose(&pods, Some("two")) else { panic!("it is in two namespaces") };
+        assert_eq!(told(&all), [two, "two (namespace lab)"]);
+        let Err(Unclear::NotThere(all)) = choose(&pods[..2], Some("three")) else { panic!("there is none") };
+        assert_eq!(told(&all), [one, two]);
+        assert_eq!(choose(&[], None), Err(Unclear::NotThere(Vec::new())));
+    }
+
+    #[test]
+    fn a_pod_without_the_port_is_a_replica_that_does_not_answer() {
+        let mut other = pod("a", "edge", Some("one"), "Running");
+        other.spec.as_mut().expect("a spec").containers.truncate(1);
+        let replicas = choose(&[other], None).expect("one release");
+        assert_eq!(replicas[0].port, Err("no container of it has a port named admin".to_owned()));
+    }
+}
