@@ -55,7 +55,7 @@ static SYNCSETS_UNAPPLIED: Metric = Metric::gauge(
 pub(super) const ALL: &[Metric] = &[
     Metric::histogram(PASS_SECONDS, "How long reconciles of clusters took, by outcome"),
     Metric::gauge(CLUSTERS, "Clusters by state"),
-    Metric::gauge(HEALTH, "Syncsets whose health is read, each counted once per cluster, by its state there"),
+    Metric::gauge(HEALTH, "Syncsets whose health is read, each counted once per cluster, by what was read last"),
     Metric::counter(DISPATCH_MENDED_TOTAL, "Clusters that had no row in the work queue, which is a bug"),
     Metric::gauge(DISPATCH_LAG_SECONDS, "Age of the oldest change that has not been dispatched"),
     Metric::gauge(WORK_OLDEST_SECONDS, "How long the oldest cluster that is ready has waited for a worker"),

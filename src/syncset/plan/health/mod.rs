@@ -3,7 +3,7 @@
 //! Passes only apply. Health is read beside them, once a syncset has been applied: [`due`] says when, [`judge`] what one object's status means,
 //! and [`Health::read`] what follows from a reading of all objects, and when the next one is due. [`Entry`] is what the `ClusterSync` says of it.
 //!
-//! A syncset that is current is read again only after a full pass. One that is not is read after 1, 2, 4 … 60 seconds, until everything is
+//! A syncset that is current is read once more after 15 seconds, and then only after full passes. One that is not is read after 1, 2, 4 … 60 seconds, until everything is
 //! current or has failed, or until `within` has passed. Failed counts only if two readings, 15 seconds apart, say so.
 
 mod judge;
@@ -141,11 +141,6 @@ impl Health {
         self.inputs == hex(inputs)
     }
 
-    /// Whether it was not current within the time that it had.
-    pub fn is_late(&self, settings: Settings) -> bool {
-        self.state != State::Current && self.read >= after(self.began, settings.within)
-    }
-
     /// What follows from a reading of all objects of a syncset.
     pub fn read(
         inputs: Digest,
@@ -161,22 +156,34 @@ impl Health {
             .into_iter()
             .filter_map(|reading| ObjectHealth::of(before(&reading.object), reading, applied, now))
             .collect();
-        objects.sort_by(|one, other| (Reverse(one.state), one.place()).cmp(&(Reverse(other.state), other.place())));
+        // One that may have failed comes before the others, so that it is stored until that is confirmed.
+        objects.sort_by_cached_key(|object| {
+            let place = [&object.group, &object.kind, &object.namespace, &object.name].map(String::clone);
+            (Reverse(object.state), object.failed.is_none(), place)
+        });
         let more = objects.len().saturating_sub(MOST_OBJECTS);
-        let confirms = objects.iter().filter_map(|object| object.confirmed_at(applied)).min();
+        let confirms = objects.iter().filter_map(|object| object.confirmed_at(applied)).filter(|at| *at > now).min();
         let is_settled = objects.iter().all(|object| object.state == State::Failed);
         let worst = objects.first();
         let state = worst.map_or(State::Current, |worst| worst.state);
-        // Once it has been current, it has its time again.
-        let unsettled = previous.filter(|previous| previous.state != State::Current && state != State::Current);
-        let (began, count) =
-            unsettled.map_or((now, 0), |unsettled| (unsettled.began, unsettled.readings.saturating_add(1)));
-        let is_late = now >= after(began, settings.within);
-        let next = (!is_settled && !is_late).then(|| {
-            let wait = WAITS.0.saturating_mul(1 << count.min(30)).min(WAITS.1);
-            let regular = after(now, wait);
-            confirms.map_or(regular, |confirms| confirms.min(regular).max(after(now, WAITS.0)))
+        // Once it was settled, it has its time again; what is late stays late. The time in which nobody could read does not count.
+        let was_late = |previous: &Self| previous.next.is_none() && previous.state != State::Failed;
+        let unsettled = previous.filter(|previous| {
+            previous.state != State::Current
+                && state != State::Current
+                && (previous.next.is_some() || was_late(previous))
         });
+        let (began, count) = unsettled.map_or((now, 0), |unsettled| {
+            let unread = now.duration_since(unsettled.next.unwrap_or(now)).max(SignedDuration::ZERO);
+            let began = unsettled.began.checked_add(unread).unwrap_or(Timestamp::MAX);
+            (began, unsettled.readings.saturating_add(1))
+        });
+        let is_late = now >= after(began, settings.within);
+        let wait = WAITS.0.saturating_mul(1 << count.min(30)).min(WAITS.1);
+        let regular = (!is_settled && !is_late).then(|| after(now, wait));
+        // What is current at once may only not have begun to crash.
+        let again = (state == State::Current).then(|| after(applied, CONFIRMED_AFTER)).filter(|at| *at > now);
+        let next = regular.into_iter().chain(confirms).chain(again).min().map(|next| next.max(after(now, WAITS.0)));
         let reason = match worst {
             Some(_) if is_late && state != State::Failed => "Late".to_owned(),
             Some(worst) => worst.reason.clone(),

@@ -37,7 +37,7 @@ impl Entry {
             return unread(State::Progressing, "NotApplied", message);
         }
         match health {
-            None => unread(State::Progressing, "NotRead", "its objects have not been read yet".to_owned()),
+            None => unread(State::Progressing, "Waiting", "its objects have not been read yet".to_owned()),
             Some(Health { state, reason, message, since, .. }) => {
                 Self { state: *state, reason: reason.clone(), message: message.clone(), since: Some(*since) }
             }

@@ -52,12 +52,14 @@ fn seconds(read: &[(i64, State, String)]) -> Vec<i64> {
 }
 
 #[test]
-fn what_is_current_is_read_once() {
+fn what_is_current_is_read_once_more_after_15_seconds() {
     let (read, health) = read_until(|_| Verdict::Current, 1000);
-    assert_eq!((seconds(&read), health.state, health.next), (vec![0], State::Current, None));
+    assert_eq!((seconds(&read), health.state, health.next), (vec![0, 15], State::Current, None));
     assert!(health.objects.is_empty() && health.reason.is_empty() && health.message.is_empty());
     let nothing = Health::read(INPUTS, None, Vec::new(), SETTINGS, at(0));
-    assert_eq!((nothing.state, nothing.next), (State::Current, None), "a syncset of ConfigMaps alone");
+    assert_eq!((nothing.state, nothing.next), (State::Current, Some(at(15))), "a syncset of ConfigMaps alone");
+    let (read, health) = read_until(|second| if second < 5 { Verdict::Current } else { Verdict::Failed }, 1000);
+    assert_eq!((seconds(&read)[..2].to_vec(), health.state), (vec![0, 15], State::Failed), "it began to crash later");
 }
 
 #[test]
@@ -65,7 +67,7 @@ fn what_is_not_current_is_read_after_1_2_4_and_at_most_60_seconds_until_it_is_la
     let (read, health) = read_until(|_| Verdict::Progressing, 1000);
     assert_eq!(seconds(&read), [0, 1, 3, 7, 15, 31, 63, 123]);
     assert_eq!((health.state, health.reason.as_str(), health.next), (State::Progressing, "Late", None));
-    assert!(health.is_late(SETTINGS) && health.since == at(123));
+    assert_eq!(health.since, at(123));
     assert_eq!(health.message, "Deployment shop/web: web is so");
     let (read, health) = read_until(|second| if second < 20 { Verdict::Progressing } else { Verdict::Current }, 1000);
     assert_eq!((seconds(&read), health.state), (vec![0, 1, 3, 7, 15, 31], State::Current));
@@ -112,6 +114,42 @@ fn what_is_no_longer_current_has_its_time_again_and_what_is_late_has_not() {
 }
 
 #[test]
+fn the_time_in_which_nobody_could_read_does_not_count() {
+    let first = Health::read(INPUTS, None, vec![reading("web", Verdict::Progressing)], SETTINGS, at(0));
+    let back = Health::read(INPUTS, Some(&first), vec![reading("web", Verdict::Progressing)], SETTINGS, at(3600));
+    assert_eq!((back.reason.as_str(), back.next), ("Why", Some(at(3602))), "a cluster that was paused for an hour");
+    let (_, failed) = read_until(|_| Verdict::Failed, 1000);
+    let mended = Health::read(INPUTS, Some(&failed), vec![reading("web", Verdict::Progressing)], SETTINGS, at(7200));
+    assert_eq!((mended.reason.as_str(), mended.next), ("Why", Some(at(7201))), "what had failed has its time again");
+}
+
+#[test]
+fn a_failure_is_confirmed_also_when_it_is_late_and_behind_many_others() {
+    let verdict = |second: i64| if second < 123 { Verdict::Progressing } else { Verdict::Failed };
+    let (read, health) = read_until(verdict, 1000);
+    assert_eq!((seconds(&read).split_off(7), health.state, health.next), (vec![123, 138], State::Failed, None));
+    let all = || {
+        (0..150).map(|at| reading(&format!("a{at:03}"), Verdict::Progressing)).chain([reading("web", Verdict::Failed)])
+    };
+    let first = Health::read(INPUTS, None, all().collect(), SETTINGS, at(0));
+    let second = Health::read(INPUTS, Some(&first), all().collect(), SETTINGS, at(15));
+    assert_eq!((second.state, second.objects[0].name.as_str()), (State::Failed, "web"));
+}
+
+#[test]
+fn a_reason_of_a_controller_is_only_shown() {
+    let named =
+        || vec![Reading { object: object("web"), judged: Judged::of(Verdict::Progressing, judge::NO_STATUS, "m") }];
+    let mut health = Health::read(INPUTS, None, named(), SETTINGS, at(0));
+    let mut read = vec![0];
+    while let Some(next) = health.next {
+        read.push(next.as_second() - at(0).as_second());
+        health = Health::read(INPUTS, Some(&health), named(), SETTINGS, next);
+    }
+    assert_eq!((read, health.reason.as_str()), (vec![0, 1, 3, 7, 15, 31, 63, 123], "Late"));
+}
+
+#[test]
 fn other_inputs_begin_anew() {
     let (_, failed) = read_until(|_| Verdict::Failed, 1000);
     let other = Health::read(Digest([8; 32]), Some(&failed), vec![reading("web", Verdict::Failed)], SETTINGS, at(20));
@@ -154,7 +192,8 @@ fn health_is_read_of_what_is_applied_at_its_time_and_after_each_full_pass() {
     let applied = result(INPUTS, None);
     let failing = result(INPUTS, Some(Failure { reason: Reason::Forbidden, message: "no".to_owned() }));
     let progressing = Health::read(INPUTS, None, vec![reading("web", Verdict::Progressing)], SETTINGS, at(5));
-    let current = Health::read(INPUTS, None, Vec::new(), SETTINGS, at(5));
+    let first = Health::read(INPUTS, None, Vec::new(), SETTINGS, at(-20));
+    let current = Health::read(INPUTS, Some(&first), Vec::new(), SETTINGS, at(5));
     let of_others = Health::read(Digest([8; 32]), None, Vec::new(), SETTINGS, at(5));
     for (what, result, health, last_full, expected) in [
         ("not applied", None, None, None, None),
@@ -183,7 +222,7 @@ fn what_does_not_answer_or_is_not_applied_as_it_is_now_is_never_shown_as_current
     assert_eq!((&silent["state"], &silent["reason"]), (&json!("Unknown"), &json!("Unreachable")));
     assert_eq!(silent["message"], format!("the cluster does not answer; it was Current at {:.0}", at(5)));
     for (result, health, reason) in
-        [(None, None, "NotApplied"), (Some(&other), Some(&current), "NotApplied"), (Some(&applied), None, "NotRead")]
+        [(None, None, "NotApplied"), (Some(&other), Some(&current), "NotApplied"), (Some(&applied), None, "Waiting")]
     {
         let shown = shown(result, health, false);
         assert_eq!((&shown["state"], &shown["reason"]), (&json!("Progressing"), &json!(reason)));
@@ -439,7 +478,10 @@ proptest! {
                 verdicts.iter().enumerate().map(|(at, number)| reading(&format!("o{at}"), verdict(*number))).collect();
             let health = Health::read(INPUTS, before.as_ref(), readings, SETTINGS, at(now));
             let undecided = health.objects.iter().any(|object| object.state != State::Failed);
-            prop_assert_eq!(health.next.is_some(), undecided && !health.is_late(SETTINGS));
+            let is_late = at(now) >= after(health.began, SETTINGS.within);
+            let confirms = health.objects.iter().any(|object| object.confirmed_at(health.applied).is_some_and(|then| then > at(now)));
+            let again = health.state == State::Current && at(now) < after(health.applied, CONFIRMED_AFTER);
+            prop_assert_eq!(health.next.is_some(), undecided && !is_late || confirms || again);
             prop_assert!(health.next.is_none_or(|next| next > at(now) && next <= at(now + 60)));
             let worst = health.objects.iter().map(|object| object.state).max().unwrap_or(State::Current);
             prop_assert_eq!(health.state, worst);

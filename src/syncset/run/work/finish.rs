@@ -139,8 +139,11 @@ impl Worker {
             // The process may end while it waits for the writer of documents.
             self.store.save(&work.writing(), &outcome.writes, Some(&stored)).await?;
         }
-        if !health.is_empty() {
-            self.store.save_health(&work.writing(), &health).await?;
+        if !health.is_empty()
+            && let Err(error) = self.store.save_health(&work.writing(), &health).await
+        {
+            self.store.save(&work.writing(), &outcome.writes, Some(&stored)).await?;
+            return Err(error.into());
         }
         let shown = self.show(work, read, (Some(&outcome), &health), conditions, next.ready_at).await;
         // Whoever sees that the claim has ended finds it in the log.

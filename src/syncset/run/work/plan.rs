@@ -75,7 +75,10 @@ impl LiveSyncset {
         let result = snapshot.results.iter().find(|result| result.syncset == *id);
         let last_full = snapshot.cluster_row.as_ref().and_then(|cluster_row| cluster_row.last_full);
         let is_read = self.header.health.is_some() && self.undecodable.is_none();
-        let due = is_read.then(|| health::due(self.inputs, result, snapshot.health.get(id), last_full));
+        // What was read before a silence says nothing of how it is after it.
+        let was_silent = snapshot.cluster_row.as_ref().is_some_and(|cluster_row| cluster_row.reachable == Some(false));
+        let read = snapshot.health.get(id).filter(|_| !was_silent);
+        let due = is_read.then(|| health::due(self.inputs, result, read, last_full));
         action::Live { id: *id, name: name.clone(), inputs: self.inputs, health_at: due.flatten() }
     }
 

@@ -15,6 +15,8 @@ use crate::syncset::run::work::refusal::{Failed, Missing, Stop};
 /// The most objects of a list, and the most bytes of one of them.
 const MOST_LISTED: usize = 100_000;
 const LARGEST_OBJECT: usize = 2 << 20;
+/// From so many objects of a kind on, they are listed.
+const FEWEST_TO_LIST: usize = 3;
 /// Objects that a list has not brought, and that are read by themselves.
 const MOST_SINGLE: usize = 20;
 
@@ -22,7 +24,7 @@ const MOST_SINGLE: usize = 20;
 type Found<T> = Result<Option<T>, Refused>;
 
 impl Executor<'_> {
-    /// Reads these objects of a kind, as `apps/v1`, `Deployment`: one by itself, several by one list of all that bear our label. What the list does not
+    /// Reads these objects of a kind, as `apps/v1`, `Deployment`: one or two by themselves, more by one list of all that bear our label. What the list does not
     /// bring is read by itself, up to a few; what is missing in the answer was not read.
     pub async fn read_whole<T: Send>(
         &mut self,
@@ -39,11 +41,12 @@ impl Executor<'_> {
             Err(Failed::Stopped(stop)) => return Err(stop),
         };
         let mut found: BTreeMap<ObjectRef, Found<T>> = BTreeMap::new();
-        if wanted.len() > 1 {
-            match self.listed(&cluster, (&id, &served), wanted, &take).await {
+        let mut not_listed = None;
+        if wanted.len() >= FEWEST_TO_LIST {
+            match self.listed((&id, &served), wanted, &take).await {
                 Ok(listed) => found.extend(listed.into_iter().map(|(object, made)| (object, Ok(Some(made))))),
                 // Its account may read single objects all the same.
-                Err(Failed::Refused(_)) => {}
+                Err(Failed::Refused(refused)) => not_listed = Some(refused),
                 Err(Failed::Stopped(stop)) => return Err(stop),
             }
         }
@@ -58,6 +61,11 @@ impl Executor<'_> {
                 Err(Failed::Stopped(stop)) => return Err(stop),
             };
             found.insert(object.clone(), made);
+        }
+        if let Some(refused) = not_listed {
+            for object in wanted {
+                found.entry(object.clone()).or_insert_with(|| Err(refused.clone()));
+            }
         }
         Ok(found)
     }
@@ -77,7 +85,6 @@ impl Executor<'_> {
 
     async fn listed<T: Send>(
         &mut self,
-        cluster: &Cluster,
         (id, kind): (&KindId, &Kind),
         wanted: &BTreeSet<ObjectRef>,
         take: &(impl Fn(&Value) -> T + Send + Sync),
@@ -89,8 +96,10 @@ impl Executor<'_> {
             .of_whole_objects();
         let mut listed = Vec::new();
         loop {
+            // The first page may be the first that the cluster answers at all.
+            let cluster = self.asked();
             let page = pages
-                .next_chosen(cluster, |element| {
+                .next_chosen(&cluster, |element| {
                     let ObjectKey { namespace, name } = element.key()?;
                     let Some(object) = by_name.get(&(namespace.as_ref(), name.as_ref())) else { return Ok(None) };
                     Ok(Some(((*object).clone(), take(&element.read()?))))
