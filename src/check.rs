@@ -2,18 +2,43 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::{Value, json};
+
 use crate::cluster::{Cluster, full_text};
 use crate::config::ClusterName;
+use crate::config::fault::{Fault, Faults};
 use crate::election;
-use crate::job::check::{Surroundings, reach, say};
+use crate::job::check::{Surroundings, collected, reach, say};
 use crate::job::command::Exit;
+use crate::job::output::Output;
 use crate::job::permission::{Permission, Place, Reviewer};
 use crate::job::{Config, JobList};
 use crate::state::Keeping;
 use crate::status::read_token;
 
+/// Prints the faults of a file that is not valid, as a document if that is wanted. People read them as the error that ends the command.
+pub fn print_faults(faults: &Faults, output: Output) {
+    let fault = |fault: &Fault| json!({"path": fault.path, "problem": fault.problem.to_string()});
+    let faults: Vec<Value> = faults.as_slice().iter().map(fault).collect();
+    output.print(&json!({"valid": false, "faults": faults}), &[], &[]);
+}
+
+/// Prints what is wrong with a valid file, and with `connect` with its clusters and databases.
+pub async fn print(config: &Config, jobs: JobList, connected: bool, output: Output) -> Exit {
+    let checking = async { if connected { connect(config, jobs).await } else { file(config, jobs) } };
+    if matches!(output, Output::Table | Output::Wide) {
+        return checking.await;
+    }
+    let (exit, lines) = collected(checking).await;
+    let names: Vec<String> = config.sections().map(ToString::to_string).collect();
+    let document = json!({"valid": exit == Exit::Done, "clusters": config.clusters.keys().collect::<Vec<_>>(),
+        "sections": names, "lines": lines});
+    output.print(&document, &names, &[]);
+    exit
+}
+
 /// Reports that the file has no faults, and what was not looked into.
-pub fn file(config: &Config, jobs: JobList) -> Exit {
+fn file(config: &Config, jobs: JobList) -> Exit {
     fine(config, jobs);
     say(
         "kubeconfigs, URLs, tokens and keys in other files were not read; --connect reads them and asks clusters and databases",
@@ -37,7 +62,7 @@ fn fine(config: &Config, jobs: JobList) {
 
 /// Checks every cluster and database that a section refers to: whether it answers, has the kinds and tables, and grants the
 /// permissions.
-pub async fn connect(config: &Config, jobs: JobList) -> Exit {
+async fn connect(config: &Config, jobs: JobList) -> Exit {
     let mut faults = 0_usize;
     let mut clusters: BTreeMap<ClusterName, Option<Cluster>> = BTreeMap::new();
     for (name, cluster_config) in &config.clusters {

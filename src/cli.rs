@@ -5,6 +5,7 @@
 mod client;
 mod plugin;
 mod table;
+mod watch;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -21,6 +22,7 @@ use serde_json::Value;
 use crate::config::{ClusterName, InvalidName, SectionName};
 use crate::job::JobList;
 use crate::job::command::{ConfigFile, Exit, JobCommand};
+use crate::job::consent::{Yes, consent};
 use crate::job::output::{Format, Output};
 use crate::job::progress::telling;
 use crate::telemetry::VERSION;
@@ -84,6 +86,9 @@ pub struct CheckCommand {
     /// Also report unreachable clusters and databases, and missing kinds, tables and permissions
     #[arg(long)]
     pub connect: bool,
+    /// How to print what was found.
+    #[command(flatten)]
+    pub format: Format,
 }
 
 /// `towline rbac`.
@@ -159,11 +164,31 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>, jobs: JobList) -> Re
 /// the command tells it apart from a job's own command with the same name.
 fn to_section(mut arguments: Vec<OsString>, jobs: JobList) -> Vec<OsString> {
     let word = |at: usize| arguments.get(at).and_then(|argument| argument.to_str()).unwrap_or_default();
-    let is_order = jobs.iter().any(|job| job.key() == word(2) && job.orders().contains(&word(1)));
+    let of_job = jobs.iter().any(|job| job.key() == word(2) && job.orders().contains(&word(1)));
+    let is_order = of_job || (word(1) == "explain" && is_of_section(arguments.get(2..).unwrap_or_default()));
     if let Some(command) = arguments.get_mut(1).filter(|_| is_order) {
         command.push(OF_SECTION);
     }
     arguments
+}
+
+/// Whether `explain` is about an object of a section, and not about one that syncsets want on a cluster: a cluster has its namespace before it or
+/// in an option, and the object there a kind in capitals.
+fn is_of_section(arguments: &[OsString]) -> bool {
+    let (mut words, mut left) = (Vec::new(), arguments.iter().filter_map(|argument| argument.to_str()));
+    while let Some(argument) = left.next() {
+        let option = argument.split('=').next().unwrap_or_default();
+        match option {
+            "--admin" => return true,
+            "-n" | "--namespace" | "--hub" | "--certificate-authority" => return false,
+            "-o" | "--output" | "--token-file" if option == argument => _ = left.next(),
+            _ if option.starts_with('-') => {}
+            _ => words.push(argument),
+        }
+    }
+    let is_section = |word: &&str| !word.contains('/');
+    let is_key = |word: &&str| !word.starts_with(|first: char| first.is_ascii_uppercase());
+    words.first().is_some_and(is_section) && words.get(1).is_none_or(is_key)
 }
 
 /// FILE beside `--config` is a usage error. clap's `conflicts_with` would count the variable of `--config`, too.
@@ -193,8 +218,11 @@ pub enum Remote {
         #[arg(conflicts_with = "list")]
         name: Option<String>,
         /// Only list the held changes by object, and approve nothing
-        #[arg(long)]
+        #[arg(long, conflicts_with = "yes")]
         list: bool,
+        /// Whether to ask.
+        #[command(flatten)]
+        consent: Yes,
         /// How to print the list, or what was approved.
         #[command(flatten)]
         format: Format,
@@ -210,6 +238,9 @@ pub enum Remote {
         /// The local cluster is gone for good: release the remote objects without it
         #[arg(long)]
         local_gone: bool,
+        /// Whether to ask.
+        #[command(flatten)]
+        consent: Yes,
         /// How to print the answer.
         #[command(flatten)]
         format: Format,
@@ -220,7 +251,7 @@ pub enum Remote {
     /// Do again what a section has done: send a release again
     #[command(name = "resync-section", hide = true, override_usage = "towline resync [OPTIONS] <SECTION> [NAME]")]
     Resync(ResyncCommand),
-    /// Show what is known of one object of a section
+    /// Show what is known of one object of a section: both sides, what it waits for, and what comes next
     #[command(name = "explain-section", hide = true, override_usage = "towline explain [OPTIONS] <SECTION> <NAME>")]
     Explain(ExplainCommand),
     /// Resume a section that was detached
@@ -244,7 +275,7 @@ pub struct StatusCommand {
     #[arg(value_parser = section_name, requires = "object")]
     pub section: Option<SectionName>,
     /// The object: NAMESPACE/NAME, or NAME of what has no namespace
-    #[arg(conflicts_with_all = ["tree", "exit_code"])]
+    #[arg(conflicts_with_all = ["tree", "exit_code", "watch"])]
     pub object: Option<String>,
     /// Admin server of the daemon
     #[arg(long, value_name = "URL", default_value_t)]
@@ -256,8 +287,11 @@ pub struct StatusCommand {
     #[arg(long)]
     pub tree: bool,
     /// Exit with code 3 if a cluster or a section is not well
-    #[arg(long)]
+    #[arg(long, conflicts_with = "watch")]
     pub exit_code: bool,
+    /// Draw it again and again; where there is no terminal, print each change of a cluster or a section
+    #[arg(short, long)]
+    pub watch: bool,
 }
 
 /// `towline resync SECTION`.
@@ -333,6 +367,9 @@ impl Remote {
                     _ => table::objects_of(section.as_str(), &found).unwrap_or_else(|| lines(&found)),
                 })
             }
+            Self::Status(StatusCommand { format, tree, watch: true, .. }) => {
+                return watch::watch(daemon, format.output, *tree, out).await;
+            }
             Self::Status(command) => {
                 let status = daemon.ask(&Method::GET, "/status", None).await?;
                 if command.exit_code && !table::is_well(&status) {
@@ -351,8 +388,11 @@ impl Remote {
                     _ => table::held(&held),
                 })
             }
-            Self::Approve { section, name, list: false, format, access } => {
-                order(daemon, section, *format, access, &named("approve", section, name.as_deref())).await?
+            Self::Approve { section, name, list: false, consent, format, access } => {
+                match approve(daemon, section, name.as_deref(), *consent, *format, access).await? {
+                    Ok(text) => text,
+                    Err(refused) => return Ok(refused),
+                }
             }
             Self::Resync(ResyncCommand { section, name, format, access }) => {
                 order(daemon, section, *format, access, &named("resync", section, name.as_deref())).await?
@@ -362,10 +402,19 @@ impl Remote {
                 let explained = daemon.ask(&Method::GET, &path, None).await?;
                 output.document(&explained).unwrap_or_else(|| match output {
                     Output::Name => format!("{name}\n"),
-                    _ => lines(&explained),
+                    _ => table::explained(&explained).unwrap_or_else(|| lines(&explained)),
                 })
             }
-            Self::Detach { section, local_gone, format, access } => {
+            Self::Detach { section, local_gone, consent: Yes { yes }, format, access } => {
+                if !yes {
+                    let status = daemon.ask(&Method::GET, "/status?latest=true", None).await?;
+                    // The daemon knows better why it has no such section.
+                    if let Some(plan) = table::detached(section.as_str(), *local_gone, &status)
+                        && let Err(refused) = consent(&plan).await
+                    {
+                        return Ok(refused);
+                    }
+                }
                 order(daemon, section, *format, access, &format!("/detach/{section}?local_gone={local_gone}")).await?
             }
             Self::Attach { section, format, access } => {
@@ -375,6 +424,32 @@ impl Remote {
         out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Error::Write)?;
         Ok(exit)
     }
+}
+
+/// Approves what is held, if that is wanted once it was listed, and nothing that has come to be held since.
+async fn approve(
+    daemon: &impl Daemon,
+    section: &SectionName,
+    name: Option<&str>,
+    Yes { yes }: Yes,
+    format: Format,
+    access: &Access,
+) -> Result<Result<String, Exit>, Error> {
+    let mut path = named("approve", section, name);
+    if !yes {
+        let held = daemon.ask(&Method::GET, &format!("/held/{section}"), None).await?;
+        // Where nothing is held, the daemon says so.
+        if let Some(plan) = table::approved(section.as_str(), name, &held)
+            && let Err(refused) = consent(&plan).await
+        {
+            return Ok(Err(refused));
+        }
+        if let Some(digest) = held.get("digest").and_then(Value::as_str) {
+            path.push_str(if name.is_some() { "&digest=" } else { "?digest=" });
+            path.push_str(digest);
+        }
+    }
+    order(daemon, section, format, access, &path).await.map(Ok)
 }
 
 async fn order(
@@ -430,7 +505,10 @@ mod tests {
         let one = (Some("databases".to_owned()), Some("hu/orders-0".to_owned()));
         assert_eq!(of("towline status databases hu/orders-0"), Some(one));
         assert_eq!(of("towline status databases"), None, "which object?");
-        assert_eq!(of("towline status databases hu/orders-0 --tree"), None);
+        for option in ["--tree", "--watch"] {
+            assert_eq!(of(&format!("towline status databases hu/orders-0 {option}")), None);
+        }
+        assert_eq!(of("towline status --watch --exit-code"), None);
     }
 
     #[test]
@@ -513,6 +591,7 @@ mod tests {
                 format: Format { output },
                 tree,
                 exit_code,
+                watch: false,
             }))
         };
         assert_eq!(
@@ -536,6 +615,7 @@ mod tests {
             Command::Remote(Remote::Detach {
                 section: "databases".parse().expect("a name"),
                 local_gone: true,
+                consent: Yes::default(),
                 format: Format::default(),
                 access: Access { admin: AdminUrl::default(), token_file: Some("t".into()) },
             })
@@ -559,6 +639,7 @@ mod tests {
         let kind = |line: &str| parse(line).expect_err("no command").kind();
         assert_eq!(kind("towline approve"), ErrorKind::MissingRequiredArgument);
         assert_eq!(kind("towline approve a b --list"), ErrorKind::ArgumentConflict);
+        assert_eq!(kind("towline approve a --yes --list"), ErrorKind::ArgumentConflict);
         assert_eq!(kind("towline approve Data_Bases"), ErrorKind::ValueValidation);
         assert_eq!(kind("towline approve a --admin https://edge:1"), ErrorKind::ValueValidation);
     }
@@ -610,7 +691,21 @@ mod tests {
         assert_eq!((section.as_str(), name.as_str()), ("inventory", "default/web"));
         let told = lines(&serde_json::json!({"lines": ["revision 3 deployed", "sent 2 times"]}));
         assert_eq!(told, "revision 3 deployed\nsent 2 times\n");
-        for line in ["towline resync foo/inventory", "towline explain foo/c1 ConfigMap/default/site"] {
+        for line in [
+            "towline explain databases hu/orders-0",
+            "towline explain -o json databases hu/orders-0",
+            "towline explain --output=json databases hu/orders-0",
+            "towline explain databases orders --admin http://edge:1",
+        ] {
+            let found = parse(line);
+            assert!(matches!(found, Ok(Command::Remote(Remote::Explain { .. }))), "{line}: {found:?}");
+        }
+        for line in [
+            "towline resync foo/inventory",
+            "towline explain foo/c1 ConfigMap/default/site",
+            "towline explain c1 ConfigMap/default/site -n foo",
+            "towline explain --namespace=foo c1 ConfigMap/default/site",
+        ] {
             let given = super::parse(line.split(' ').map(OsString::from), JOBS).expect("a command");
             assert!(matches!(given, Given::OfJob(..)), "{line}");
         }
@@ -639,16 +734,18 @@ mod tests {
 
     #[test]
     fn what_has_an_answer_has_one_option_for_its_format() {
-        let of_sections = ["status", "approve", "detach", "attach", "resync-section", "explain-section"];
-        let commands = of_sections.into_iter().chain(["get", "explain", "diff", "failures"]);
-        for name in commands {
-            let line = command_line(JOBS);
-            let command = line.find_subcommand(name).expect("a command");
-            let output = command.get_arguments().find(|argument| argument.get_id() == "output").expect(name);
+        // These run until a signal, or print what other programs read as it is.
+        let without = ["run", "rbac", "completion", "man", "lease", "status-sync", "inventory", "hub"];
+        let mut left: Vec<clap::Command> = command_line(JOBS).get_subcommands().cloned().collect();
+        while let Some(command) = left.pop() {
+            left.extend(command.get_subcommands().cloned());
+            let name = command.get_name();
+            let output = command.get_arguments().find(|argument| argument.get_id() == "output");
+            assert_eq!(output.is_none(), without.contains(&name), "{name}");
+            let Some(output) = output else { continue };
             let formats = output.get_possible_values();
             let formats: Vec<_> = formats.iter().map(clap::builder::PossibleValue::get_name).collect();
             assert_eq!(formats, ["table", "wide", "json", "yaml", "name"], "{name}");
-            assert!(!command.get_arguments().any(|argument| argument.get_id() == "json"), "{name}");
         }
     }
 

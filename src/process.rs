@@ -16,9 +16,14 @@ pub fn execute(jobs: JobList, arguments: impl IntoIterator<Item = OsString>) -> 
     let _ = rustls::crypto::ring::default_provider().install_default();
     match cli::parse(arguments, jobs).unwrap_or_else(|error| error.exit()) {
         Given::Own(Command::Run(file)) => with_config(jobs.load(file.path()), |config| run(config, jobs)),
-        Given::Own(Command::Check(command)) => with_config(jobs.load(command.file.path()), |config| {
-            if command.connect { block_on(check::connect(&config, jobs)) } else { check::file(&config, jobs) }
-        }),
+        Given::Own(Command::Check(command)) => {
+            let output = command.format.output;
+            let config = jobs.load(command.file.path());
+            if let Err(config::Error::Invalid(faults)) = &config {
+                check::print_faults(faults, output);
+            }
+            with_config(config, |config| block_on(check::print(&config, jobs, command.connect, output)))
+        }
         Given::Own(Command::Rbac(command)) => {
             let print = |config: Config| {
                 rbac::print(&config, command.cluster.as_ref(), &command.name, command.service_account.as_deref())
@@ -83,7 +88,18 @@ fn failed(text: &str) -> Exit {
 
 fn block_on(work: impl Future<Output = Exit>) -> Exit {
     match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime.block_on(work),
+        Ok(runtime) => {
+            let exit = runtime.block_on(async {
+                tokio::select! {
+                    biased;
+                    exit = work => exit,
+                    Ok(()) = tokio::signal::ctrl_c() => Exit::Interrupted,
+                }
+            });
+            // Something may still wait for input.
+            runtime.shutdown_background();
+            exit
+        }
         Err(error) => failed(&format!("failed to start the runtime: {error}")),
     }
 }

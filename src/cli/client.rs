@@ -17,7 +17,7 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-use crate::job::command::Exit;
+use crate::job::command::{Exit, compare_releases};
 use crate::status::{ReadToken, read_token};
 
 /// Deadline for connecting: the daemon is near.
@@ -47,8 +47,8 @@ pub enum Error {
     #[error("lost the connection to the daemon")]
     Converse(#[source] hyper::Error),
     /// The answer did not arrive in time. The daemon continues with a change.
-    #[error("no answer from the daemon within {}", humantime::format_duration(LONGEST_ANSWER))]
-    TooLate,
+    #[error("no answer from the daemon within {}", humantime::format_duration(*within))]
+    TooLate { within: Duration },
     /// The answer is incomplete or too long.
     #[error("failed to read the daemon's answer")]
     Read(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -64,22 +64,32 @@ pub enum Error {
     Release(#[from] super::plugin::Error),
 }
 
-impl Error {
-    pub fn exit(&self) -> Exit {
-        if let Self::Release(error) = self { error.exit() } else { Exit::Failed }
-    }
-}
-
 /// Who answers as a daemon's admin server does.
 pub(super) trait Daemon {
     /// Sends one request and returns the answer.
-    async fn ask(&self, method: &Method, path: &str, token_file: Option<&Path>) -> Result<Value, Error>;
+    async fn ask(&self, method: &Method, path: &str, token_file: Option<&Path>) -> Result<Value, Error> {
+        self.ask_within(LONGEST_ANSWER, method, path, token_file).await
+    }
+
+    async fn ask_within(
+        &self,
+        within: Duration,
+        method: &Method,
+        path: &str,
+        token_file: Option<&Path>,
+    ) -> Result<Value, Error>;
 }
 
 impl Daemon for AdminUrl {
-    async fn ask(&self, method: &Method, path: &str, token_file: Option<&Path>) -> Result<Value, Error> {
+    async fn ask_within(
+        &self,
+        within: Duration,
+        method: &Method,
+        path: &str,
+        token_file: Option<&Path>,
+    ) -> Result<Value, Error> {
         let request = request(self, method, path, token_file).await?;
-        converse(connect(self).await?, request).await
+        converse(connect(self).await?, request, within).await
     }
 }
 
@@ -118,10 +128,27 @@ impl FromStr for AdminUrl {
     }
 }
 
+impl Error {
+    pub fn exit(&self) -> Exit {
+        if let Self::Release(error) = self { error.exit() } else { Exit::Failed }
+    }
+
+    /// Whether the daemon may answer again soon.
+    pub(super) fn is_outage(&self) -> bool {
+        match self {
+            Self::Connect { .. } | Self::Converse(_) | Self::TooLate { .. } | Self::Read(_) => true,
+            Self::Refused { status, .. } | Self::NotJson { status } => status.is_server_error(),
+            Self::Release(error) => error.is_outage(),
+            Self::Token(_) | Self::TokenCharacters | Self::Request(_) | Self::Write(_) => false,
+        }
+    }
+}
+
 /// Sends one request on a new connection, which ends with the answer.
 pub(super) async fn converse(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     request: Request<Empty<Bytes>>,
+    within: Duration,
 ) -> Result<Value, Error> {
     let conversation = async {
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(Error::Converse)?;
@@ -134,7 +161,7 @@ pub(super) async fn converse(
         let (answer, _) = tokio::join!(exchange, connection);
         answer
     };
-    tokio::time::timeout(LONGEST_ANSWER, conversation).await.map_err(|_| Error::TooLate)?
+    tokio::time::timeout(within, conversation).await.map_err(|_| Error::TooLate { within })?
 }
 
 /// A request as the daemon at this address takes it.
@@ -168,6 +195,7 @@ async fn connect(admin: &AdminUrl) -> Result<TcpStream, Error> {
 }
 
 async fn answer(response: http::Response<Incoming>) -> Result<Value, Error> {
+    compare_releases(response.headers());
     let status = response.status();
     let body = Limited::new(response.into_body(), LARGEST_ANSWER);
     let bytes = body.collect().await.map_err(Error::Read)?.to_bytes();

@@ -76,6 +76,48 @@ pub(super) fn held(held: &Value) -> String {
     if text.is_empty() { "nothing is held\n".to_owned() } else { text }
 }
 
+/// Most objects that are listed before somebody is asked.
+const MOST_ASKED: usize = 50;
+
+/// What an approval would let proceed; none if nothing is held under this name.
+pub(super) fn approved(section: &str, name: Option<&str>, held: &Value) -> Option<String> {
+    if let Some(because) = held.get("because").and_then(Value::as_str) {
+        let because = one_line(because);
+        return Some(format!(
+            "section {section} is held as a whole: {because}\nits clusters would be approved as they are now\n"
+        ));
+    }
+    // Of a syncset, the kind may be left out: `SyncSet team-a/base`.
+    let is_named = |key: &str| name.is_none_or(|name| key == name || key.split(' ').next_back() == Some(name));
+    let objects = held.get("objects").and_then(Value::as_array).into_iter().flatten();
+    let rows: Vec<Vec<String>> = objects
+        .map(|object| ["key", "kind", "reason"].map(|key| plain(object.get(key))).to_vec())
+        .filter(|row| row.first().is_some_and(|key| is_named(key)))
+        .collect();
+    let count = rows.len();
+    let more = count.checked_sub(MOST_ASKED).filter(|more| *more > 0);
+    let more = more.map(|more| format!("and {more} more: towline approve {section} --list\n")).unwrap_or_default();
+    let rows = table(&["OBJECT", "KIND", "REASON"], rows.into_iter().take(MOST_ASKED));
+    let what = if count == 1 { "1 change".to_owned() } else { format!("{count} changes") };
+    (count > 0).then(|| format!("{rows}{more}{what} of section {section} would proceed\n"))
+}
+
+/// What a detach would do; none if the daemon has no such section.
+pub(super) fn detached(section: &str, local_gone: bool, status: &Value) -> Option<String> {
+    let overview = status.get("sections")?.get(section)?.get("overview");
+    let of = |key: &str| plain(overview.and_then(|overview| overview.get(key)));
+    let (flow, subject, total) = (of("flow"), of("subject"), of("total"));
+    let local = if local_gone {
+        "the local cluster is taken for gone for good, and is not asked; "
+    } else {
+        "its marks would be taken off the local objects; "
+    };
+    Some(format!(
+        "section {section} ({subject}, {flow}) would end for good, with {total} objects, which stay:\n\
+         its finalizers would be taken off the remote objects; {local}nothing is synced any more\n"
+    ))
+}
+
 /// What a section answers to an order, in a sentence, with whether a restart remembers it where that is known.
 pub(super) fn done(section: &str, answer: &Value) -> String {
     let count = |field: &str, one: &str, more: &str| {
@@ -196,6 +238,45 @@ fn object_row(section: &str, object: &Value) -> Vec<String> {
 pub(super) fn objects_of(section: &str, answer: &Value) -> Option<String> {
     let objects = answer.get("objects").and_then(Value::as_array)?;
     Some(table(&OBJECT_HEADINGS, objects.iter().map(|object| object_row(section, object))))
+}
+
+/// What is known of an object, in lines; none if the answer has lines of its own.
+pub(super) fn explained(answer: &Value) -> Option<String> {
+    let objects = answer.get("objects").and_then(Value::as_array)?;
+    let explained = objects.iter().map(|object| {
+        let cell = |key: &str| plain(object.get(key));
+        let since = object.get("for_seconds").filter(|seconds| seconds.is_number());
+        let since = since.map(|seconds| format!(", for {}", age(Some(seconds)))).unwrap_or_default();
+        let mut rows = vec![vec!["object".to_owned(), cell("key")], vec!["state".to_owned(), cell("state") + &since]];
+        for (name, side) in object.get("sides").and_then(Value::as_object).into_iter().flatten() {
+            rows.push(vec![name.clone(), self::side(side)]);
+        }
+        let cause = object.get("cause").and_then(Value::as_str).filter(|cause| !cause.is_empty());
+        rows.extend(cause.map(|_| vec!["waits".to_owned(), what_to_do(object)]));
+        let known = ["key", "state", "for_seconds", "sides", "cause", "next_step", "retry", "retry_in_seconds"];
+        let others = object.as_object().into_iter().flatten().filter(|(key, _)| !known.contains(&key.as_str()));
+        rows.extend(others.map(|(key, value)| vec![one_line(key), plain(Some(value))]));
+        aligned(&rows)
+    });
+    Some(explained.collect::<Vec<_>>().join("\n"))
+}
+
+/// What a cluster has of an object: `hub hu/orders-0: generation 4, version 17; finalizer a/b; a/sync-remote-generation 4`.
+fn side(side: &Value) -> String {
+    let cell = |key: &str| plain(side.get(key));
+    let of = format!("{} {}", cell("cluster"), cell("object"));
+    if side.get("exists") != Some(&Value::Bool(true)) {
+        return format!("{of}: does not exist");
+    }
+    let mut parts = vec![format!("generation {}, version {}", cell("generation"), cell("resource_version"))];
+    if side.get("deleting") == Some(&Value::Bool(true)) {
+        parts.push("is being deleted".to_owned());
+    }
+    let finalizers = side.get("finalizers").and_then(Value::as_array).into_iter().flatten();
+    parts.extend(finalizers.map(|finalizer| format!("finalizer {}", plain(Some(finalizer)))));
+    let marks = side.get("marks").and_then(Value::as_object).into_iter().flatten();
+    parts.extend(marks.map(|(mark, value)| format!("{} {}", one_line(mark), plain(Some(value)))));
+    format!("{of}: {}", parts.join("; "))
 }
 
 /// `spec.n: too large → change it on the hub; retried on change, else in 40s`.
@@ -380,6 +461,60 @@ hu/orders-7   overwrite   was on edge before
         let whole = held(&json!({ "because": "another cluster answers as edge", "objects": [] }));
         assert_eq!(whole, "the whole section is held: another cluster answers as edge\n");
         assert_eq!(held(&json!({ "because": null, "objects": [] })), "nothing is held\n");
+    }
+
+    #[test]
+    fn what_an_approval_lets_proceed_is_listed_before() {
+        let held = |count: usize| {
+            let objects: Vec<Value> = (0..count)
+                .map(|n| json!({"key": format!("SyncSet team/s{n}"), "kind": "delete", "reason": format!("r{n}")}))
+                .collect();
+            json!({"because": null, "objects": objects, "digest": "d"})
+        };
+        let one = "OBJECT            KIND     REASON\nSyncSet team/s1   delete   r1\n1 change of section lane would proceed\n";
+        assert_eq!(approved("lane", Some("team/s1"), &held(3)).as_deref(), Some(one));
+        assert_eq!(approved("lane", Some("SyncSet team/s1"), &held(3)).as_deref(), Some(one));
+        assert_eq!(approved("lane", Some("s1"), &held(3)), None);
+        assert_eq!(approved("lane", None, &held(0)), None);
+        let many = approved("lane", None, &held(52)).expect("some are held");
+        assert_eq!(many.lines().count(), 1 + 50 + 2, "{many}");
+        assert!(many.ends_with("and 2 more: towline approve lane --list\n52 changes of section lane would proceed\n"));
+        let whole = approved("lane", None, &json!({"because": "another\ncluster", "objects": []})).expect("it is held");
+        assert_eq!(
+            whole,
+            "section lane is held as a whole: another cluster\nits clusters would be approved as they are now\n"
+        );
+    }
+
+    #[test]
+    fn what_a_detach_ends_is_said_before() {
+        let plan = detached("databases", false, &document()).expect("a section");
+        assert!(
+            plan.starts_with("section databases (databases, hub→edge) would end for good, with 12 objects"),
+            "{plan}"
+        );
+        assert!(detached("databases", true, &document()).expect("a section").contains("taken for gone"));
+        assert_eq!(detached("other", false, &document()), None);
+    }
+
+    #[test]
+    fn an_object_is_explained_by_its_sides_and_by_what_it_waits_for() {
+        let remote = json!({"cluster": "hub", "object": "hu/a", "exists": true, "deleting": true, "generation": 4,
+            "resource_version": "17", "finalizers": ["a.io/b"], "marks": {"a.io/sync-remote-generation": "3"}});
+        let local = json!({"cluster": "edge", "object": "hu-x/a", "exists": false});
+        let object = json!({"key": "hu/a", "state": "failing", "for_seconds": 3, "cause": "too large",
+            "next_step": "change it on the hub", "retry": "on change", "family": "p",
+            "sides": {"remote": remote, "local": local}});
+        let expected = "\
+object   hu/a
+state    failing, for 3s
+local    edge hu-x/a: does not exist
+remote   hub hu/a: generation 4, version 17; is being deleted; finalizer a.io/b; a.io/sync-remote-generation 3
+waits    too large → change it on the hub; retried on change
+family   p
+";
+        assert_eq!(explained(&json!({"objects": [object]})).as_deref(), Some(expected));
+        assert_eq!(explained(&json!({"lines": []})), None);
     }
 
     #[test]

@@ -215,15 +215,15 @@ impl Client {
         exchange.unwrap_or_else(|_| Err(Error::NoAnswer { server: Arc::clone(&self.name), within }))
     }
 
-    /// Sends any request, and reads the answer whatever its status is.
-    pub async fn ask(&self, ask: Ask<'_>) -> Result<PostAnswer, Error> {
+    /// Sends any request, and reads the answer and its headers whatever its status is.
+    pub async fn ask(&self, ask: Ask<'_>) -> Result<(PostAnswer, HeaderMap), Error> {
         let (within, server) = (ask.deadline, || Arc::clone(&self.name));
         let request = self.asked(ask).map_err(Error::Build)?;
         let exchange = async {
             let response = self.http.request(request).await.map_err(|source| self.lost(source))?;
-            let status = response.status();
-            let body = self.read(response.into_body()).await;
-            Ok(PostAnswer { status, body: body.map_err(|source| Error::Exchange { server: server(), source })? })
+            let (head, body) = response.into_parts();
+            let body = self.read(body).await.map_err(|source| Error::Exchange { server: server(), source })?;
+            Ok((PostAnswer { status: head.status, body }, head.headers))
         };
         let exchange = tokio::time::timeout(within, exchange).await;
         exchange.unwrap_or_else(|_| Err(Error::NoAnswer { server: server(), within }))

@@ -31,7 +31,7 @@ pub use networks::LOCAL_NETWORKS;
 pub use networks::{Denied, DeniedNetworks, Network, NotANetwork, Unresolved};
 pub use proxy::{Proxy, of_environment};
 pub use reloaded::{FileError, Reloaded, keep_up_to_date};
-pub use server::{Limits, Peer, Server};
+pub use server::{Limits, Peer, RELEASE, Server};
 pub use tls::{CertificateFiles, ServerTls};
 pub use token::{BearerToken, NotAToken};
 pub use trust::{TrustError, client_config_as};

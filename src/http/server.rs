@@ -8,7 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use http::{Request, StatusCode};
+use axum::middleware::map_response;
+use axum::response::Response;
+use http::header::SERVER;
+use http::{HeaderValue, Request, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -25,6 +28,9 @@ use tower::ServiceExt;
 
 use super::reloaded::keep_up_to_date;
 use super::tls::ServerTls;
+
+/// What answers say of this program: its minor release, with which clients compare theirs.
+pub const RELEASE: &str = concat!("towline/", env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
 
 /// A client has to begin within this time: with the first byte, and with TLS with a whole handshake. [`Limits::longest_head`] may be far
 /// longer, since kept connections wait for it between two requests.
@@ -85,6 +91,7 @@ impl Server {
     ///
     /// Handlers of streams should end them on the same signal; otherwise the streams are cut off.
     pub async fn serve(self, listener: TcpListener, router: Router, stop: CancellationToken) {
+        let router = router.layer(map_response(with_release));
         let Self { name, limits, refused_head, tls } = self;
         let acceptor = tls.as_ref().map(ServerTls::acceptor);
         let reloading = keep_up_to_date(tls.as_ref().map(ServerTls::certificate));
@@ -222,6 +229,11 @@ fn answered(error: &hyper::Error) -> Option<StatusCode> {
         return Some(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
     }
     (error.is_parse() && !error.is_parse_version_h2()).then_some(StatusCode::BAD_REQUEST)
+}
+
+async fn with_release(mut answer: Response) -> Response {
+    answer.headers_mut().insert(SERVER, HeaderValue::from_static(RELEASE));
+    answer
 }
 
 #[cfg(test)]

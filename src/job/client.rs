@@ -11,7 +11,7 @@ use hyper::body::Bytes;
 use secrecy::SecretString;
 use serde_json::Value;
 
-use super::command::{Exit, Order, complain};
+use super::command::{Exit, Order, compare_releases, complain};
 use crate::cluster::full_text;
 use crate::config::names::{is_label, is_subdomain};
 use crate::documents::Kind;
@@ -159,6 +159,7 @@ impl HubClient {
         let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(media))]);
         let (method, token) = (Method::POST, self.token.clone());
         let answer = self.client.open(Ask { method, path, headers, token, body, deadline: DEADLINE }).await?;
+        compare_releases(answer.headers());
         let status = answer.status();
         let warnings = answer.headers().get_all(WARNING).into_iter().filter_map(warning).collect();
         let mut body = answer.into_body();
@@ -198,6 +199,7 @@ impl HubClient {
     pub async fn watch(&self, path: &str, mut each: impl FnMut(&Value) + Send) -> Result<(), Error> {
         let (method, headers, token, body) = (Method::GET, HeaderMap::new(), self.token.clone(), Bytes::new());
         let answer = self.client.open(Ask { method, path, headers, token, body, deadline: DEADLINE }).await?;
+        compare_releases(answer.headers());
         let status = answer.status();
         let mut body = answer.into_body();
         let mut text = Vec::new();
@@ -217,7 +219,9 @@ impl HubClient {
 
     async fn send(&self, method: Method, path: &str, headers: HeaderMap, body: Bytes) -> Result<Value, Error> {
         let token = self.token.clone();
-        let answer = self.client.ask(Ask { method, path, headers, token, body, deadline: DEADLINE }).await?;
+        let ask = Ask { method, path, headers, token, body, deadline: DEADLINE };
+        let (answer, headers) = self.client.ask(ask).await?;
+        compare_releases(&headers);
         let text = answer.body.ok_or(Error::TooLarge)?;
         read(answer.status, &text)
     }

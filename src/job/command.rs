@@ -3,12 +3,16 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::{ArgMatches, Args, FromArgMatches};
 use futures::future::BoxFuture;
+use http::HeaderMap;
+use http::header::SERVER;
 
 use super::{Config, JobList};
 use crate::config::Error;
+use crate::http::RELEASE;
 
 /// A command that belongs to one job: `towline lease`.
 pub struct JobCommand {
@@ -133,4 +137,46 @@ impl From<Exit> for ExitCode {
 #[expect(clippy::print_stderr, reason = "the process has to report why it ends")]
 pub fn complain(text: &str) {
     eprintln!("towline: {text}");
+}
+
+/// Warns once if a server is of another minor release than this program.
+pub fn compare_releases(headers: &HeaderMap) {
+    static WARNED: AtomicBool = AtomicBool::new(false);
+    let server = headers.get(SERVER).and_then(|server| server.to_str().ok());
+    if let Some(warning) = server.and_then(|server| of_another_release(server, RELEASE))
+        && !WARNED.swap(true, Ordering::Relaxed)
+    {
+        complain(&warning);
+    }
+}
+
+/// Something without our name may be a proxy, and is no reason to warn.
+fn of_another_release(server: &str, own: &str) -> Option<String> {
+    let (_, own) = own.split_once('/')?;
+    let theirs = server.strip_prefix("towline/").filter(|theirs| *theirs != own)?;
+    Some(format!(
+        "warning: the server is towline {theirs}, this command {own}: one may not know what the other one does"
+    ))
+}
+
+/// Prints to standard error what is neither an answer nor a complaint.
+#[expect(clippy::print_stderr, reason = "standard output is for answers")]
+pub fn remark(text: &str) {
+    eprintln!("{text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_minor_release_is_warned_of_and_nothing_else() {
+        let warned = |server: &str| of_another_release(server, "towline/1.4");
+        assert_eq!((warned("towline/1.4"), warned("nginx"), warned("towline")), (None, None, None));
+        for other in ["1.3", "1.40", "2.4"] {
+            let warning = warned(&format!("towline/{other}")).expect("a warning");
+            assert!(warning.contains(&format!("towline {other}, this command 1.4")), "{warning}");
+        }
+        assert!(RELEASE.starts_with("towline/") && RELEASE.matches('.').count() == 1, "{RELEASE}");
+    }
 }

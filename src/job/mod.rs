@@ -7,6 +7,7 @@ pub mod check;
 pub mod client;
 pub mod command;
 mod config;
+pub mod consent;
 mod database;
 mod environment;
 mod list;
@@ -16,6 +17,7 @@ pub mod permission;
 pub mod progress;
 mod role;
 pub mod routes;
+pub mod screen;
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;

@@ -6,6 +6,8 @@ use std::time::Duration;
 use clap::ValueEnum;
 use serde_json::{Map, Value};
 
+use super::check::say;
+use super::command::complain;
 use crate::status::brief;
 
 /// The placeholder of an empty cell.
@@ -46,6 +48,50 @@ impl Output {
             Self::Yaml => Some(yaml(document)),
             Self::Table | Self::Wide | Self::Name => None,
         }
+    }
+
+    /// Prints an answer: the whole document, the names alone, or lines for people.
+    pub fn print(self, document: &Value, names: &[String], lines: &[String]) {
+        match (self.document(document), self) {
+            (Some(text), _) => say(text.trim_end_matches('\n')),
+            (None, Self::Name) => names.iter().for_each(|name| say(name)),
+            (None, _) => lines.iter().for_each(|line| say(line)),
+        }
+    }
+}
+
+/// What a command did to one object after the other: people see each at once, and all of them are one document.
+pub struct Results {
+    output: Output,
+    items: Vec<Value>,
+}
+
+impl Results {
+    pub fn new(output: Output) -> Self {
+        Self { output, items: Vec::new() }
+    }
+
+    pub fn add(&mut self, item: Value, name: &str, line: &str) {
+        match self.output {
+            Output::Table | Output::Wide => say(line),
+            Output::Name => say(name),
+            Output::Json | Output::Yaml => self.items.push(item),
+        }
+    }
+
+    /// Adds one that failed, of which people read on standard error.
+    pub fn add_failed(&mut self, item: Value, complaint: &str) {
+        complain(complaint);
+        self.items.push(item);
+    }
+
+    /// Prints the document, with what else there is to say of all of them, or that as lines.
+    pub fn end(self, summary: Value, lines: &[String]) {
+        let mut document = Map::from_iter([("items".to_owned(), Value::Array(self.items))]);
+        if let Value::Object(summary) = summary {
+            document.extend(summary);
+        }
+        self.output.print(&Value::Object(document), &[], lines);
     }
 }
 

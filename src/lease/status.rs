@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use jiff::SignedDuration;
 use serde::Serialize;
 use serde_json::Value;
@@ -13,7 +14,7 @@ use super::run::renewal::Target;
 use crate::cluster::{ClusterStatus, Watch};
 use crate::config::SectionName;
 use crate::job::not_listed;
-use crate::status::{self, Facts, ListedObject, ObjectState, Objects};
+use crate::status::{self, Facts, ListedObject, ObjectState, Objects, Refused};
 
 /// A lease as the admin server sees it.
 pub struct LeaseReport {
@@ -150,6 +151,21 @@ impl status::Section for LeaseReport {
             not_ready: not_listed(&self.watches, |_| true),
             ..Facts::default()
         }
+    }
+
+    /// There is one object, whose state is what the report says.
+    fn explain<'s>(&'s self, name: &'s str) -> BoxFuture<'s, Result<Value, Refused>> {
+        let lease = self.target.key.to_string();
+        if lease != name {
+            return status::explained(self.name(), &[], || format!("renews the lease {lease} alone"));
+        }
+        let found = self.facts().objects.not_in_step.pop();
+        let state = if self.is_held(&self.latest.state()) { ObjectState::InStep } else { ObjectState::Pending };
+        let mut object = found.unwrap_or_else(|| ListedObject::new(lease, state, None));
+        if let Value::Object(report) = self.report() {
+            object.also = report;
+        }
+        status::explained(self.name(), &[object], String::new)
     }
 
     fn report(&self) -> Value {

@@ -22,5 +22,5 @@ pub use condition::{Condition, SectionState};
 pub use condition::{Facts, NotReady, Purpose, brief};
 pub use history::History;
 pub use objects::{ListedObject, ObjectPage, ObjectState, Objects, Selection};
-pub use section::{Held, HeldObject, Refused, Section, Tree};
+pub use section::{Held, HeldObject, Refused, Section, Tree, explained};
 pub use server::serve;

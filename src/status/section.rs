@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::condition::Facts;
-use super::objects::{ObjectPage, Selection};
+use super::objects::{ListedObject, ObjectPage, Selection};
 use crate::config::SectionName;
 use crate::telemetry::Family;
 
@@ -77,15 +77,32 @@ pub trait Section: Send + Sync {
         Box::pin(async move { Err(Refused::Unsupported { job: self.job() }) })
     }
 
-    /// Explains the state of one object, in lines (`lines`) or as the report lists it (`objects`). Changes nothing.
-    fn explain<'s>(&'s self, _name: &'s str) -> BoxFuture<'s, Result<Value, Refused>> {
-        Box::pin(async move { Err(Refused::Unsupported { job: self.job() }) })
+    /// Explains the state of one object: as the report lists it (`objects`), perhaps with its `sides` and what else the job has of it, or in
+    /// lines (`lines`). Changes nothing. By default only those are known that fail or wait.
+    fn explain<'s>(&'s self, name: &'s str) -> BoxFuture<'s, Result<Value, Refused>> {
+        let mut found = self.facts().objects.not_in_step;
+        found.retain(|object| object.key == name);
+        explained(self.name(), &found, || format!("lists no object {name} that fails or waits"))
     }
 
     /// Resumes a section that was detached.
     fn attach(&self) -> BoxFuture<'_, Result<Value, Refused>> {
         Box::pin(async move { Err(Refused::Unsupported { job: self.job() }) })
     }
+}
+
+/// The answer with what was found of an object, or that nothing was.
+pub fn explained<'s>(
+    section: &SectionName,
+    found: &[ListedObject],
+    nothing: impl FnOnce() -> String,
+) -> BoxFuture<'s, Result<Value, Refused>> {
+    let explained = if found.is_empty() {
+        Err(Refused::Conflict { reason: format!("section {section} {}", nothing()) })
+    } else {
+        Ok(json!({ "objects": found }))
+    };
+    Box::pin(std::future::ready(explained))
 }
 
 /// The changes that a section holds until an operator approves them.

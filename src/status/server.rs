@@ -123,6 +123,7 @@ mod tests {
         let address = start().await;
         let answer = converse_with(address, "GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n").await;
         assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+        assert!(answer.contains(&format!("\r\nserver: {}\r\n", crate::http::RELEASE)), "{answer}");
         assert!(answer.ends_with("{\"unanswered_seconds\":0.0}"), "{answer}");
     }
 

@@ -132,6 +132,7 @@ impl Pods {
     pub(super) async fn ask(
         &self,
         replica: &Replica,
+        within: Duration,
         method: &Method,
         path: &str,
         token_file: Option<&Path>,
@@ -142,7 +143,7 @@ impl Pods {
         tokio::select! {
             biased;
             Some(fault) = fault => Err(unreached(replica, &fault).into()),
-            answer = converse(stream, request) => answer,
+            answer = converse(stream, request, within) => answer,
         }
     }
 }

@@ -71,6 +71,11 @@ impl Error {
             _ => Exit::Failed,
         }
     }
+
+    /// Whether another attempt may succeed.
+    pub fn is_outage(&self) -> bool {
+        !matches!(self, Self::SeveralReleases { .. } | Self::Token | Self::Listen(_))
+    }
 }
 
 fn told(releases: &[Release]) -> String {
@@ -166,13 +171,19 @@ struct Replicas {
 
 impl Daemon for Replicas {
     /// A section's replica gets what is for the section, and all are asked for their status.
-    async fn ask(&self, method: &Method, path: &str, token_file: Option<&Path>) -> Result<Value, client::Error> {
+    async fn ask_within(
+        &self,
+        within: Duration,
+        method: &Method,
+        path: &str,
+        token_file: Option<&Path>,
+    ) -> Result<Value, client::Error> {
         if token_file.is_some() && !self.pods.is_named {
             return Err(Error::Token.into());
         }
         match section_of(path) {
             None => Ok(self.status(path).await?),
-            Some(section) => self.ask_runner(section, method, path, token_file).await,
+            Some(section) => self.ask_runner(section, within, method, path, token_file).await,
         }
     }
 }
@@ -196,6 +207,7 @@ impl Replicas {
     async fn ask_runner(
         &self,
         section: &str,
+        within: Duration,
         method: &Method,
         path: &str,
         token_file: Option<&Path>,
@@ -209,7 +221,7 @@ impl Replicas {
                 (Err(not_run), _) => return Err(Error::from(not_run).into()),
                 // It would fail again.
                 (Ok(replica), Some((before, error))) if *replica == before => return Err(error),
-                (Ok(replica), _) => match self.pods.ask(replica, method, path, token_file).await {
+                (Ok(replica), _) => match self.pods.ask(replica, within, method, path, token_file).await {
                     Err(error) if !is_last && may_be_repeated(method, &error) => {
                         earlier = Some((replica.clone(), error));
                     }
@@ -239,7 +251,8 @@ fn may_be_repeated(method: &Method, error: &client::Error) -> bool {
 /// What each replica answers to this path, all asked at once.
 async fn said_by_all(pods: &Pods, path: &str) -> Result<Vec<Said>, Error> {
     let said_by = async |replica: Replica| {
-        let asked = tokio::time::timeout(LONGEST_STATUS, pods.ask(&replica, &Method::GET, path, None)).await;
+        let asking = pods.ask(&replica, LONGEST_STATUS, &Method::GET, path, None);
+        let asked = tokio::time::timeout(LONGEST_STATUS, asking).await;
         let status = match asked {
             Ok(Ok(status)) => Ok(status),
             Ok(Err(client::Error::Release(Error::Unreached { reason, .. }))) => Err(reason),
@@ -328,7 +341,11 @@ mod tests {
         let refused = |status| client::Error::Refused { status, error: "no".into() };
         assert!(may_be_repeated(&Method::POST, &unreached()));
         assert!(may_be_repeated(&Method::POST, &refused(StatusCode::SERVICE_UNAVAILABLE)));
-        for error in [refused(StatusCode::CONFLICT), refused(StatusCode::UNAUTHORIZED), client::Error::TooLate] {
+        for error in [
+            refused(StatusCode::CONFLICT),
+            refused(StatusCode::UNAUTHORIZED),
+            client::Error::NotJson { status: StatusCode::OK },
+        ] {
             assert!(!may_be_repeated(&Method::POST, &error), "{error}");
         }
     }

@@ -27,17 +27,10 @@ const MOST_CONNECTIONS: usize = 32;
 /// Serves the page of the replica that runs the most sections until a signal ends the process. Each connection is forwarded by itself; if
 /// the replica goes, the next one finds another.
 pub(super) async fn serve(pods: &Pods, port: u16, out: &mut impl Write) -> Result<Exit, client::Error> {
-    let shown = Some(busiest(pods).await?);
+    let mut shown = Some(busiest(pods).await?);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.map_err(Error::Listen)?;
     let address = listener.local_addr().map_err(Error::Listen)?;
     writeln!(out, "http://{address}/ui/").and_then(|()| out.flush()).map_err(client::Error::Write)?;
-    tokio::select! {
-        Ok(()) = tokio::signal::ctrl_c() => Ok(Exit::Interrupted),
-        () = forward(pods, &listener, shown) => Ok(Exit::Done),
-    }
-}
-
-async fn forward(pods: &Pods, listener: &TcpListener, mut shown: Option<Replica>) {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {

@@ -13,8 +13,8 @@ use crate::cluster::full_text;
 use crate::documents::Kind;
 use crate::job::check::say;
 use crate::job::client::{Error, HubAccess, HubClient, encode, filters, path_of, task, told};
-use crate::job::command::{Exit, JobCommand, Load, complain};
-use crate::job::output::{Format, Output, aligned, padded, widths, yaml};
+use crate::job::command::{Exit, JobCommand, Load, complain, remark};
+use crate::job::output::{Format, Output, Results, padded, widths, yaml};
 use crate::job::progress::telling;
 
 /// Before a watch is begun again that has ended without an event.
@@ -31,6 +31,8 @@ struct ApplyCommand {
     /// Check everything and change nothing
     #[arg(long)]
     dry_run: bool,
+    #[command(flatten)]
+    format: Format,
     #[command(flatten)]
     access: HubAccess,
 }
@@ -70,6 +72,8 @@ struct DeleteCommand {
     #[arg(short, long)]
     namespace: Option<String>,
     #[command(flatten)]
+    format: Format,
+    #[command(flatten)]
     access: HubAccess,
 }
 
@@ -92,11 +96,12 @@ pub fn kind(text: &str) -> Result<Kind, String> {
 }
 
 async fn apply(command: ApplyCommand) -> Result<Exit, Error> {
-    let read = if command.file.as_os_str() == "-" {
-        std::io::read_to_string(std::io::stdin())
-    } else {
-        std::fs::read_to_string(&command.file)
-    };
+    let path = command.file.clone();
+    // Standard input may take long, and be interrupted.
+    let reading = tokio::task::spawn_blocking(move || {
+        if path.as_os_str() == "-" { std::io::read_to_string(std::io::stdin()) } else { std::fs::read_to_string(&path) }
+    });
+    let read = reading.await.unwrap_or_else(|panic| Err(std::io::Error::other(panic)));
     let text = read.map_err(|source| Error::Read { path: command.file.clone(), source })?;
     // JSON is YAML, too, but not with tabs, and not several documents one after the other.
     let is_json = text.trim_start().starts_with(['{', '[']);
@@ -114,21 +119,23 @@ async fn apply(command: ApplyCommand) -> Result<Exit, Error> {
     let items: Vec<&Value> = answer.get("items").and_then(Value::as_array).into_iter().flatten().collect();
     if items.is_empty() {
         complain(&format!("{}: there is no document", shown(&command.file)));
-        return Ok(Exit::Failed);
+        exit = Exit::Failed;
     }
+    let mut results = Results::new(command.format.output);
     for (number, item) in (1..).zip(items) {
         let text = |field: &str| item.get(field).and_then(Value::as_str).unwrap_or_default();
         let parts: Vec<&str> =
             [text("kind"), text("namespace"), text("name")].into_iter().filter(|part| !part.is_empty()).collect();
         let what = if parts.is_empty() { format!("document {number}") } else { parts.join("/") };
         match item.get("problem") {
-            None => say(&format!("{what} {}{of_dry_run}", text("result"))),
+            None => results.add(item.clone(), &what, &format!("{what} {}{of_dry_run}", text("result"))),
             Some(problem) => {
                 exit = Exit::Failed;
-                complain(&format!("{what}: {}", told(problem, StatusCode::OK)));
+                results.add_failed(item.clone(), &format!("{what}: {}", told(problem, StatusCode::OK)));
             }
         }
     }
+    results.end(json!({"dryRun": command.dry_run}), &[]);
     Ok(exit)
 }
 
@@ -174,27 +181,16 @@ async fn get(command: GetCommand) -> Result<Exit, Error> {
         telling(&format!("reading {}", kind.plural()), reading).await?;
         json!({"kind": "List", "items": items})
     };
-    if let Some(text) = output.document(&document) {
-        say(text.trim_end_matches('\n'));
-        return Ok(Exit::Done);
-    }
     let items = match path {
         Some(_) => vec![&document],
         None => document.get("items").and_then(Value::as_array).into_iter().flatten().collect(),
     };
-    if output == Output::Name {
-        for item in items {
-            say(&listing::name(kind, item));
-        }
-    } else if items.is_empty() {
+    if items.is_empty() && matches!(output, Output::Table | Output::Wide) {
         complain(&format!("there are no {} here", kind.plural()));
-    } else {
-        let (is_wide, now) = (output == Output::Wide, Timestamp::now());
-        let headings = listing::headings(kind, is_wide).into_iter().map(str::to_owned).collect();
-        let rows = items.into_iter().map(|item| listing::row(kind, item, is_wide, now));
-        let rows: Vec<_> = [headings].into_iter().chain(rows).collect();
-        say(aligned(&rows).trim_end_matches('\n'));
+        return Ok(Exit::Done);
     }
+    let names: Vec<String> = items.iter().map(|item| listing::name(kind, item)).collect();
+    output.print(&document, &names, &[listing::table(kind, items, output == Output::Wide)]);
     Ok(Exit::Done)
 }
 
@@ -339,9 +335,10 @@ async fn delete(command: DeleteCommand) -> Result<Exit, Error> {
     let document = HubClient::new(&command.access).await?.ask(Method::DELETE, &path, None).await?;
     let is_waiting = document.get("finalizers").and_then(Value::as_array).is_some_and(|left| !left.is_empty());
     let result = if is_waiting { "waits for its finalizers" } else { "deleted" };
-    say(&format!("{}/{} {result}", command.kind.name(), command.name));
+    let name = format!("{}/{}", command.kind.name(), command.name);
+    command.format.output.print(&document, std::slice::from_ref(&name), &[format!("{name} {result}")]);
     if let Some(name) = deletes_on_clusters(command.kind, &document) {
-        say(&format!(
+        remark(&format!(
             "its objects are deleted on its clusters; on all of two or more, and with a Namespace, CRD or PVC on any, that waits for: towline approve syncsets {name}"
         ));
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use serde_json::json;
 
 use super::super::config::{HUB, HubConfig};
 use super::super::run::actors::MIGRATE_WITHIN;
@@ -15,8 +16,8 @@ use crate::config::setting::Setting;
 use crate::db::DatabaseUrl;
 use crate::db::migrations::Status;
 use crate::documents::{self, SCHEMA};
-use crate::job::check::say;
 use crate::job::command::{Exit, JobCommand, Load, Order, complain};
+use crate::job::output::{Format, Output};
 use crate::job::progress::telling;
 use crate::job::{Config, Environment, JobList};
 
@@ -56,9 +57,12 @@ enum HubTask {
         /// Only count the sealed fields by key, and exit with 1 if one does not use the first key
         #[arg(long)]
         check: bool,
+        /// How to print the counts.
+        #[command(flatten)]
+        format: Format,
     },
     /// Put all further versions above those that there were, after the snapshot of a disk was restored
-    Renumber,
+    Renumber(Format),
 }
 
 /// `towline migrate`.
@@ -67,13 +71,15 @@ struct MigrateCommand {
     /// What to do instead of migrating.
     #[command(subcommand)]
     task: Option<MigrateTask>,
+    #[command(flatten)]
+    format: Format,
 }
 
 /// What else there is to do with the schema.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Subcommand)]
 enum MigrateTask {
     /// Show the version of the schema, and exit with 1 if migrations are missing
-    Status,
+    Status(Format),
 }
 
 pub fn commands() -> Vec<JobCommand> {
@@ -81,17 +87,21 @@ pub fn commands() -> Vec<JobCommand> {
         let config = alone(config::environment(), *jobs)?;
         Ok(match command.task {
             None => Order::Run(Box::new(config)),
-            Some(HubTask::RotateKey { check }) => {
-                on_section(section(&config), move |hub| rotate_key(hub, check).boxed())
+            Some(HubTask::RotateKey { check, format: Format { output } }) => {
+                on_section(section(&config), move |hub| rotate_key(hub, check, output).boxed())
             }
-            Some(HubTask::Renumber) => on_section(section(&config), |hub| renumber(hub).boxed()),
+            Some(HubTask::Renumber(Format { output })) => {
+                on_section(section(&config), move |hub| renumber(hub, output).boxed())
+            }
         })
     };
     let migrate = |command: MigrateCommand, jobs: &Load| {
         let config = alone(config::environment(), *jobs)?;
         Ok(match command.task {
-            None => on_section(section(&config), |hub| migrate(hub).boxed()),
-            Some(MigrateTask::Status) => on_section(section(&config), |hub| status(hub).boxed()),
+            None => on_section(section(&config), move |hub| migrate(hub, command.format.output).boxed()),
+            Some(MigrateTask::Status(Format { output })) => {
+                on_section(section(&config), move |hub| status(hub, output).boxed())
+            }
         })
     };
     let mut commands = vec![
@@ -118,53 +128,64 @@ fn failed(error: &(dyn std::error::Error + 'static)) -> Exit {
     Exit::Failed
 }
 
-async fn migrate(config: HubConfig) -> Exit {
+async fn migrate(config: HubConfig, output: Output) -> Exit {
     let database = documents::open(config.database);
     let migrating = documents::migrate(&database, MIGRATE_WITHIN);
     match telling(&format!("migrating database {}", database.place()), migrating).await {
         Ok(migrated) => {
             let (place, before) = (database.place(), migrated.before);
             let (pending, known) = (before.pending(), before.known);
-            say(&if before.is_newer() {
-                let (release, applied) = (before.release, before.applied);
+            let line = if before.is_newer() {
+                let (release, applied) = (&before.release, before.applied);
                 format!(
                     "database {place}: towline {release} has brought the schema to {applied}, this release knows {known} and may use it"
                 )
             } else {
                 format!("database {place}: {pending} migrations applied, the schema is at {known}")
-            });
+            };
+            let document = json!({"database": place, "migrated": pending, "applied": before.applied.max(known),
+                "known": known});
+            output.print(&document, &[place], &[line]);
             Exit::Done
         }
         Err(error) => failed(&error),
     }
 }
 
-async fn status(config: HubConfig) -> Exit {
+async fn status(config: HubConfig, output: Output) -> Exit {
     let database = documents::open(config.database);
     match SCHEMA.status(&database).await {
         Ok(status) => {
             let (place, Status { applied, known, oldest, release }) = (database.place(), &status);
-            say(&format!("database {place}: the schema is at migration {applied}, this release knows {known}"));
+            let mut lines =
+                vec![format!("database {place}: the schema is at migration {applied}, this release knows {known}")];
             if *applied > 0 {
-                say(&format!("applied by towline {release}, for releases that know migration {oldest}"));
+                lines.push(format!("applied by towline {release}, for releases that know migration {oldest}"));
             }
-            if status.pending() == 0 && status.check().is_ok() { Exit::Done } else { Exit::Failed }
+            let is_usable = status.pending() == 0 && status.clone().check().is_ok();
+            let document = json!({"database": place, "applied": applied, "known": known, "oldest": oldest,
+                "release": release, "usable": is_usable});
+            output.print(&document, &[place], &lines);
+            if is_usable { Exit::Done } else { Exit::Failed }
         }
         Err(error) => failed(&error),
     }
 }
 
-async fn renumber(config: HubConfig) -> Exit {
-    match documents::renumber(&documents::open(config.database), true).await {
+async fn renumber(config: HubConfig, output: Output) -> Exit {
+    let database = documents::open(config.database);
+    match documents::renumber(&database, true).await {
         Ok(base) => {
-            say(&format!("further versions are above {}", base.unwrap_or_default()));
+            let base = base.unwrap_or_default();
+            let line = format!("further versions are above {base}");
+            output.print(&json!({"versionsAbove": base}), &[database.place()], &[line]);
             Exit::Done
         }
         Err(error) => failed(&error),
     }
 }
 
-async fn rotate_key(config: HubConfig, check: bool) -> Exit {
+async fn rotate_key(config: HubConfig, check: bool, output: Output) -> Exit {
     let Some(keys) = config.keys() else {
         complain("TOWLINE__HUB__KEYS_FILE is required: the file with the keys");
         return Exit::Usage;
@@ -174,11 +195,12 @@ async fn rotate_key(config: HubConfig, check: bool) -> Exit {
     }
     let keyring = Arc::clone(&keys.content().borrow());
     let database = documents::open(config.database);
-    let mut is_done = true;
+    let (mut is_done, mut rotated_fields, mut lines) = (true, 0, Vec::new());
     if !check {
         match rotate::rotate(&database, &keyring).await {
             Ok(rotated) => {
-                say(&format!("{} encrypted again", sealed_fields(rotated.fields)));
+                rotated_fields = rotated.fields;
+                lines.push(format!("{} encrypted again", sealed_fields(rotated.fields)));
                 rotated.unopened.iter().for_each(|unopened| complain(&full_text(unopened)));
                 is_done = rotated.unopened.is_empty();
             }
@@ -192,8 +214,11 @@ async fn rotate_key(config: HubConfig, check: bool) -> Exit {
     let wanted = rotate::name_of(keyring.sealing_key());
     for (key, count) in &counts {
         let verb = if *count == 1 { "uses" } else { "use" };
-        say(&format!("{} {verb} {}", sealed_fields(*count), if key.is_empty() { "no key" } else { key }));
+        lines.push(format!("{} {verb} {}", sealed_fields(*count), if key.is_empty() { "no key" } else { key }));
     }
+    let document = json!({"encryptedAgain": rotated_fields, "fieldsByKey": counts});
+    let names: Vec<String> = counts.keys().cloned().collect();
+    output.print(&document, &names, &lines);
     if is_done && counts.keys().all(|key| *key == wanted) { Exit::Done } else { Exit::Failed }
 }
 

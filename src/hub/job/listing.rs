@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::documents::Kind;
-use crate::job::output::{NOTHING, one_line, or_nothing};
+use crate::job::output::{NOTHING, aligned, one_line, or_nothing};
 use crate::status::brief;
 
 /// Characters that are shown of a message, unless the table is wide: as many as `towline failures` shows.
@@ -22,6 +22,13 @@ pub fn headings(kind: Kind, is_wide: bool) -> Vec<&'static str> {
     };
     let of_names: &[_] = if kind.is_namespaced() { &["NAMESPACE", "NAME"] } else { &["NAME"] };
     [of_names, own, &["AGE"], if is_wide { wide } else { &[] }].concat()
+}
+
+/// A table of documents, without the end of its last line.
+pub fn table<'d>(kind: Kind, documents: impl IntoIterator<Item = &'d Value>, is_wide: bool) -> String {
+    let (headings, now) = (headings(kind, is_wide).into_iter().map(str::to_owned).collect(), Timestamp::now());
+    let rows = documents.into_iter().map(|document| row(kind, document, is_wide, now));
+    aligned(&[headings].into_iter().chain(rows).collect::<Vec<_>>()).trim_end_matches('\n').to_owned()
 }
 
 pub fn row(kind: Kind, document: &Value, is_wide: bool, now: Timestamp) -> Vec<String> {

@@ -6,6 +6,7 @@
 //! towline added it, according to the object's managed fields (a mistyped name may be another controller's finalizer); and no
 //! annotation of the object says that a local cluster holds it that the configuration does not have.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use futures::FutureExt;
@@ -16,8 +17,10 @@ use crate::cluster::object::is_of_towline;
 use crate::cluster::{Cluster, Error, FIELD_MANAGER, Kind, Object, ObjectKey, Payload, Request};
 use crate::config::{ClusterName, ResourceId};
 use crate::job::Config;
-use crate::job::check::{reach, say};
-use crate::job::command::{ConfigFile, Exit, JobCommand, Load, Order};
+use crate::job::check::{collected, reach};
+use crate::job::command::{ConfigFile, Exit, JobCommand, Load, Order, complain, remark};
+use crate::job::consent::{Yes, consent};
+use crate::job::output::{Format, Output, Results};
 use crate::resource_sync::config::SyncConfig;
 use crate::resource_sync::job::sections;
 use crate::resource_sync::plan::marks::{Note, local_cluster_mark};
@@ -26,7 +29,6 @@ use crate::resource_sync::plan::patch::{escape, replace_version};
 
 /// `towline release`.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
-#[command(group = clap::ArgGroup::new("action").required(true).args(["list", "yes"]))]
 pub struct ReleaseCommand {
     /// The configuration with the sections and clusters.
     #[command(flatten)]
@@ -50,11 +52,14 @@ pub struct ReleaseCommand {
     #[arg(long, value_name = "FIELD MANAGER")]
     pub put_on_by: Option<String>,
     /// Show what would be released
-    #[arg(long)]
+    #[arg(long, conflicts_with = "yes")]
     pub list: bool,
-    /// Release it
-    #[arg(long)]
-    pub yes: bool,
+    /// Whether to ask.
+    #[command(flatten)]
+    pub consent: Yes,
+    /// How to print what was done.
+    #[command(flatten)]
+    pub format: Format,
 }
 
 /// The command, for the list of the job.
@@ -76,13 +81,21 @@ struct KindInCluster {
     resource: ResourceId,
 }
 
+/// What is done with a finalizer that may go.
+enum Doing {
+    /// It is listed. The UIDs of the objects are kept for the question whether to release them.
+    List { found: HashSet<Arc<str>> },
+    /// It is released, on these objects alone if they were listed before.
+    Release { only: Option<HashSet<Arc<str>>> },
+}
+
 /// Lists the finalizers that may be released, or releases them.
 async fn release(config: &Config, command: &ReleaseCommand) -> Exit {
     let finalizer = command.finalizer.as_str();
     let places = match places(config, command) {
         Ok(places) => places,
         Err(reason) => {
-            say(&reason);
+            complain(&reason);
             return Exit::Usage;
         }
     };
@@ -95,31 +108,32 @@ async fn release(config: &Config, command: &ReleaseCommand) -> Exit {
             owns(section, finalizer) && places.iter().any(is_place)
         })
     {
-        say(&format!(
+        complain(&format!(
             "section {} owns {finalizer}: name with --namespace-prefix the namespaces that it no longer covers, or end the \
              section with `towline detach`",
             owner.name
         ));
         return Exit::Failed;
     }
-    let ours = identities(config).await;
-    let (mut released, mut kept, mut faults) = (0_usize, 0_usize, 0_usize);
-    for place in &places {
-        match in_place(config, place, command, &ours).await {
-            Ok(counts) => {
-                released += counts.released;
-                kept += counts.kept;
-                faults += counts.faults;
-            }
-            Err(reason) => {
-                faults += 1;
-                say(&format!("cluster {}: {}: {reason}", place.cluster, place.resource));
-            }
-        }
+    let output = command.format.output;
+    let search = Search { config, command, places, ours: identities(config).await };
+    if command.consent.yes {
+        return search.everywhere(&mut Doing::Release { only: None }, output).await;
     }
-    let done = if command.yes { "released" } else { "would be released" };
-    say(&format!("{released} object(s) {done}, {kept} kept, {faults} fault(s)"));
-    if faults == 0 { Exit::Done } else { Exit::Failed }
+    let mut listing = Doing::List { found: HashSet::new() };
+    if command.list {
+        return search.everywhere(&mut listing, output).await;
+    }
+    let (exit, lines) = collected(search.everywhere(&mut listing, Output::Table)).await;
+    let Doing::List { found } = listing else { return exit };
+    if found.is_empty() {
+        remark(&lines.join("\n"));
+        return exit;
+    }
+    match consent(&lines.join("\n")).await {
+        Ok(()) => search.everywhere(&mut Doing::Release { only: Some(found) }, output).await,
+        Err(refused) => refused,
+    }
 }
 
 fn owns(section: &SyncConfig, finalizer: &str) -> bool {
@@ -174,64 +188,110 @@ async fn identities(config: &Config) -> Vec<Arc<str>> {
         let found = reach(name, access).await;
         match found.as_ref().map(|cluster| cluster.identity().uid().cloned()) {
             Ok(Some(uid)) => identities.push(uid),
-            Ok(None) => say(&format!("cluster {name}: its UID can't be read, so objects that it holds are kept")),
-            Err(reason) => say(&format!("cluster {name}: {reason}; objects that it holds are kept")),
+            Ok(None) => complain(&format!("cluster {name}: its UID can't be read, so objects that it holds are kept")),
+            Err(reason) => complain(&format!("cluster {name}: {reason}; objects that it holds are kept")),
         }
     }
     identities
 }
 
-async fn in_place(
-    config: &Config,
-    place: &KindInCluster,
-    command: &ReleaseCommand,
-    ours: &[Arc<str>],
-) -> Result<Counts, String> {
-    let Some(access) = config.clusters.get(&place.cluster) else { return Ok(Counts::default()) };
-    let cluster = reach(&place.cluster, access).await?;
-    let kind = Kind::discover(&cluster, &place.resource).await.map_err(|error| error.to_string())?;
-    let prefix = command.namespace_prefix.as_deref().unwrap_or_default();
-    let owners: Vec<Mapping> = sections(config)
-        .iter()
-        .filter(|section| {
-            config.is_same_cluster(&section.remote, &place.cluster) && section.resource.same_objects(&place.resource)
-        })
-        .filter(|section| owns(section, &command.finalizer))
-        .map(Mapping::new)
-        .collect();
-    let mut counts = Counts::default();
-    let held = cluster.held_by(&kind, |finalizer| finalizer == command.finalizer).await;
-    for key in held.map_err(|error| error.to_string())? {
-        if !key.namespace.starts_with(prefix) {
-            continue;
-        }
-        if owners.iter().any(|owner| owner.covers_remote(&key)) {
-            counts.kept += 1;
-            continue;
-        }
-        let name = format!("cluster {}: {} {key}", place.cluster, place.resource);
-        match take_off(&cluster, &kind, &key, command, ours).await {
-            Ok(Outcome::Released) => {
-                say(&if command.yes { format!("{name}: released") } else { name });
-                counts.released += 1;
-            }
-            Ok(Outcome::Kept(reason)) => {
-                say(&format!("{name}: kept, {reason}"));
-                counts.kept += 1;
-            }
-            Ok(Outcome::Gone) => {}
-            Err(error) => {
-                say(&format!("{name}: {error}"));
+/// Where and how a command looks for a finalizer.
+struct Search<'c> {
+    config: &'c Config,
+    command: &'c ReleaseCommand,
+    places: Vec<KindInCluster>,
+    /// The UIDs of all clusters of the configuration that answer.
+    ours: Vec<Arc<str>>,
+}
+
+impl Search<'_> {
+    async fn everywhere(&self, doing: &mut Doing, output: Output) -> Exit {
+        let (mut counts, mut results) = (Counts::default(), Results::new(output));
+        for place in &self.places {
+            if let Err(reason) = self.in_place(place, doing, &mut counts, &mut results).await {
                 counts.faults += 1;
+                let item = json!({"cluster": place.cluster, "resource": place.resource.to_string(), "error": reason});
+                results.add_failed(item, &format!("cluster {}: {}: {reason}", place.cluster, place.resource));
             }
         }
+        let Counts { released, kept, faults } = counts;
+        let (field, done) = match doing {
+            Doing::List { .. } => ("releasable", "would be released"),
+            Doing::Release { .. } => ("released", "released"),
+        };
+        let line = format!("{released} object(s) {done}, {kept} kept, {faults} fault(s)");
+        results.end(json!({field: released, "kept": kept, "faults": faults}), &[line]);
+        if faults == 0 { Exit::Done } else { Exit::Failed }
     }
-    Ok(counts)
+
+    async fn in_place(
+        &self,
+        place: &KindInCluster,
+        doing: &mut Doing,
+        counts: &mut Counts,
+        results: &mut Results,
+    ) -> Result<(), String> {
+        let Self { config, command, .. } = self;
+        let Some(access) = config.clusters.get(&place.cluster) else { return Ok(()) };
+        let cluster = reach(&place.cluster, access).await?;
+        let kind = Kind::discover(&cluster, &place.resource).await.map_err(|error| error.to_string())?;
+        let prefix = command.namespace_prefix.as_deref().unwrap_or_default();
+        let owners: Vec<Mapping> = sections(config)
+            .iter()
+            .filter(|section| {
+                config.is_same_cluster(&section.remote, &place.cluster)
+                    && section.resource.same_objects(&place.resource)
+            })
+            .filter(|section| owns(section, &command.finalizer))
+            .map(Mapping::new)
+            .collect();
+        let held = cluster.held_by(&kind, |finalizer| finalizer == command.finalizer).await;
+        for key in held.map_err(|error| error.to_string())? {
+            if !key.namespace.starts_with(prefix) {
+                continue;
+            }
+            if owners.iter().any(|owner| owner.covers_remote(&key)) {
+                counts.kept += 1;
+                continue;
+            }
+            let name = format!("{}/{key}", place.resource);
+            let line = format!("cluster {}: {} {key}", place.cluster, place.resource);
+            let item = |outcome: &str, reason: Option<&str>| {
+                json!({"cluster": place.cluster, "resource": place.resource.to_string(), "object": key.to_string(),
+                    "outcome": outcome, "reason": reason})
+            };
+            match self.take_off(&cluster, &kind, &key, doing).await {
+                Ok(Outcome::Releasable) => {
+                    counts.released += 1;
+                    results.add(item("releasable", None), &name, &line);
+                }
+                Ok(Outcome::Released) => {
+                    counts.released += 1;
+                    results.add(item("released", None), &name, &format!("{line}: released"));
+                }
+                Ok(Outcome::Kept(reason)) => {
+                    counts.kept += 1;
+                    // No name: nothing is done with it.
+                    match command.format.output {
+                        Output::Name => remark(&format!("{line}: kept, {reason}")),
+                        _ => results.add(item("kept", Some(&reason)), &name, &format!("{line}: kept, {reason}")),
+                    }
+                }
+                Ok(Outcome::Gone) => {}
+                Err(error) => {
+                    counts.faults += 1;
+                    results.add_failed(item("failed", Some(&error.to_string())), &format!("{line}: {error}"));
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The result for one object.
 enum Outcome {
-    /// The finalizer was removed, or with `--list` would be.
+    /// The finalizer would be removed.
+    Releasable,
     Released,
     /// The finalizer stays, for this reason.
     Kept(String),
@@ -280,48 +340,57 @@ fn kept_because(
     })
 }
 
-/// Removes this one finalizer from the object; without `--yes` it only finds out whether it may.
-async fn take_off(
-    cluster: &Cluster,
-    kind: &Kind,
-    key: &ObjectKey,
-    command: &ReleaseCommand,
-    ours: &[Arc<str>],
-) -> Result<Outcome, Error> {
-    let finalizer = command.finalizer.as_str();
-    let mut refused = Error::Conflict { message: format!("{key} keeps changing"), exists: true };
-    for _ in 0..ATTEMPTS {
-        let Some(live) = cluster.get(kind, key).await? else { return Ok(Outcome::Gone) };
-        let Some(index) = live.finalizers.iter().position(|held| **held == *finalizer) else {
-            return Ok(Outcome::Gone);
-        };
-        let managers = match cluster.managed_fields(kind, &live).await {
-            Err(error @ Error::Conflict { .. }) => {
-                refused = error;
-                continue;
+impl Search<'_> {
+    /// Removes this one finalizer from the object, or only finds out whether it may.
+    async fn take_off(
+        &self,
+        cluster: &Cluster,
+        kind: &Kind,
+        key: &ObjectKey,
+        doing: &mut Doing,
+    ) -> Result<Outcome, Error> {
+        let finalizer = self.command.finalizer.as_str();
+        let mut refused = Error::Conflict { message: format!("{key} keeps changing"), exists: true };
+        for _ in 0..ATTEMPTS {
+            let Some(live) = cluster.get(kind, key).await? else { return Ok(Outcome::Gone) };
+            let Some(index) = live.finalizers.iter().position(|held| **held == *finalizer) else {
+                return Ok(Outcome::Gone);
+            };
+            let managers = match cluster.managed_fields(kind, &live).await {
+                Err(error @ Error::Conflict { .. }) => {
+                    refused = error;
+                    continue;
+                }
+                result => result?,
+            };
+            if let Some(reason) = kept_because(&live, &managers, self.command, &self.ours) {
+                return Ok(Outcome::Kept(reason));
             }
-            result => result?,
-        };
-        if let Some(reason) = kept_because(&live, &managers, command, ours) {
-            return Ok(Outcome::Kept(reason));
+            match doing {
+                Doing::List { found } => {
+                    found.insert(Arc::clone(&live.uid));
+                    return Ok(Outcome::Releasable);
+                }
+                Doing::Release { only: Some(listed) } if !listed.contains(&live.uid) => {
+                    return Ok(Outcome::Kept("it was not among what was listed".to_owned()));
+                }
+                Doing::Release { .. } => {}
+            }
+            let mut patch =
+                vec![replace_version(&live), json!({"op": "remove", "path": format!("/metadata/finalizers/{index}")})];
+            if let Some((mark, note)) = holder_note(&live, finalizer)
+                && note.finalizer == finalizer
+            {
+                patch.push(json!({"op": "remove", "path": format!("/metadata/annotations/{}", escape(&mark))}));
+            }
+            let request = Request::patch(kind, key, Payload::json_patch(&json!(patch))).by(FIELD_MANAGER);
+            match cluster.write(request).await {
+                Ok(_) => return Ok(Outcome::Released),
+                Err(Error::NotFound { .. }) => return Ok(Outcome::Gone),
+                Err(error @ Error::Conflict { .. }) => refused = error,
+                Err(error) => return Err(error),
+            }
         }
-        if !command.yes {
-            return Ok(Outcome::Released);
-        }
-        let mut patch =
-            vec![replace_version(&live), json!({"op": "remove", "path": format!("/metadata/finalizers/{index}")})];
-        if let Some((mark, note)) = holder_note(&live, finalizer)
-            && note.finalizer == finalizer
-        {
-            patch.push(json!({"op": "remove", "path": format!("/metadata/annotations/{}", escape(&mark))}));
-        }
-        let request = Request::patch(kind, key, Payload::json_patch(&json!(patch))).by(FIELD_MANAGER);
-        match cluster.write(request).await {
-            Ok(_) => return Ok(Outcome::Released),
-            Err(Error::NotFound { .. }) => return Ok(Outcome::Gone),
-            Err(error @ Error::Conflict { .. }) => refused = error,
-            Err(error) => return Err(error),
-        }
+        Err(refused)
     }
-    Err(refused)
 }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::actor::{Dispatcher, Snapshot};
-use crate::cluster::{ClusterStatus, Identification, ObjectKey};
+use crate::cluster::{ClusterStatus, Identification, Object, ObjectKey};
 use crate::config::{ClusterName, SectionName};
 use crate::guard::{self, GuardedChange};
 use crate::resource_sync::metrics::{self, Direction};
@@ -196,15 +196,33 @@ impl SyncReport {
     /// The state of an object, by its key on either side, whether it is listed or not. Two objects of the two sides may have one key.
     fn of_object(&self, name: &str) -> Vec<ListedObject> {
         let (now, clusters) = (Instant::now(), self.clusters());
-        self.section.index(|index| {
+        let found: Vec<(PairKey, ListedObject)> = self.section.index(|index| {
             let is_meant = |key: &PairKey| key.local.to_string() == name || key.remote.to_string() == name;
             let pairs = index.table.pairs().filter(|(key, _)| is_meant(key));
             let of = |(key, pair): (&PairKey, &Pair)| {
                 let (state, since) = pair.shown(now);
-                self.listed(key, pair, state, Some(since), unanswered(&clusters))
+                (key.clone(), self.listed(key, pair, state, Some(since), unanswered(&clusters)))
             };
             pairs.map(of).collect()
-        })
+        });
+        let with_sides = |(key, mut object): (PairKey, ListedObject)| {
+            let (section, caches) = (&self.section, self.section.caches());
+            let remote = self.side(section.remote_cluster().name(), &key.remote, caches.remote.get(&key.remote));
+            let local = self.side(section.local_cluster().name(), &key.local, caches.local.get(&key.local));
+            object.also.insert("sides".to_owned(), json!({"remote": remote, "local": local}));
+            object
+        };
+        found.into_iter().map(with_sides).collect()
+    }
+
+    /// What a cluster has of a pair, as it was seen last: our marks say whose it is and what was written last.
+    fn side(&self, cluster: &ClusterName, key: &ObjectKey, object: Option<Arc<Object>>) -> Value {
+        let Some(object) = object else { return json!({"cluster": cluster, "object": key, "exists": false}) };
+        let marks = &self.section.policy().marks;
+        let is_shown = |key: &str| marks.is_mark(key) && *key != *marks.uploaded_hash;
+        let annotations: BTreeMap<_, _> = object.annotations.iter().filter(|(key, _)| is_shown(key)).collect();
+        json!({"cluster": cluster, "object": key, "exists": true, "deleting": object.deleting, "generation": object.generation,
+            "resource_version": object.resource_version, "finalizers": object.finalizers, "marks": annotations})
     }
 
     fn own_keys(&self) -> OwnKeys {
@@ -409,12 +427,6 @@ impl status::Section for SyncReport {
     }
 
     fn explain<'s>(&'s self, name: &'s str) -> BoxFuture<'s, Result<Value, Refused>> {
-        let found = self.of_object(name);
-        Box::pin(async move {
-            if found.is_empty() {
-                return Err(Refused::Conflict { reason: format!("section {} knows no object {name}", self.name()) });
-            }
-            Ok(json!({ "objects": found }))
-        })
+        status::explained(self.name(), &self.of_object(name), || format!("knows no object {name}"))
     }
 }

@@ -21,7 +21,8 @@ towline.dev/pause-reason has the reason, which the condition `Paused` of its Clu
 const RESYNC_INVENTORY: &str = "\
 Helm releases: `towline resync inventory [NAMESPACE/NAME]` sends one again, or all; see `towline resync inventory --help`.";
 const EXPLAIN_INVENTORY: &str = "\
-Helm releases: `towline explain inventory NAMESPACE/NAME` shows what one waits for; see `towline explain inventory --help`.";
+Objects of a section of the daemon: `towline explain SECTION KEY` shows their state and what they wait for, and of Helm releases
+`towline explain inventory NAMESPACE/NAME`; see `towline explain inventory --help`.";
 const EXIT_CODES: &str = "\
 Exit codes: 0 compared; 1 something could not be compared or would be refused, or the command failed; 3, with --exit-code: something \
 would change.";

@@ -235,7 +235,7 @@ fn kubectl_asks_two_replicas_as_one_and_survives_the_end_of_a_pod() {
 
         // The order reaches the replica that holds something.
         assert_eq!(on_edge(&world).await, ["bills", "orders"]);
-        let approved = person.run(&["approve", &section]).await;
+        let approved = person.run(&["approve", &section, "--yes"]).await;
         assert!(approved.status.success(), "{approved:?}");
         let told = String::from_utf8_lossy(&approved.stdout).into_owned();
         assert!(told.contains("2 changes are approved"), "{told}");
@@ -285,7 +285,7 @@ fn kubectl_asks_two_replicas_as_one_and_survives_the_end_of_a_pod() {
         })
         .await
         .unwrap();
-        let refused = person.run(&["approve", "nothing"]).await;
+        let refused = person.run(&["approve", "nothing", "--yes"]).await;
         let told = String::from_utf8_lossy(&refused.stderr).into_owned();
         assert!(refused.status.code() == Some(1) && told.contains("the release has no section nothing"), "{refused:?}");
     });

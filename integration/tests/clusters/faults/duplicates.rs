@@ -12,7 +12,10 @@ use crate::faults::world::{LIMIT, Lane, another_edge, another_hub, delete, objec
 const OBJECTS: usize = 4;
 
 async fn command(towline: &Towline, word: &str) {
-    let output = Towline::command([word, "lane", "--admin", &towline.admin_url()]).await.unwrap();
+    let yes = if word == "attach" { None } else { Some("--yes") };
+    let url = towline.admin_url();
+    let args = [word, "lane", "--admin", &url].into_iter().chain(yes);
+    let output = Towline::command(args).await.unwrap();
     assert!(output.status.success(), "{output:?}");
 }
 

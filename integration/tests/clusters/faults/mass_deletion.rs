@@ -64,7 +64,7 @@ fn a_tenth_of_many_may_vanish_unseen_and_one_more_is_held_until_it_is_approved()
         .await;
         assert_eq!(lane.local_uids().await.len(), OBJECTS - 20, "none went");
         edit(&lane.on_hub("team"), "o39", json!({"spec": {"storage": "2Gi"}})).await;
-        let approved = Towline::command(["approve", "lane", "--admin", &towline.admin_url()]).await.unwrap();
+        let approved = Towline::command(["approve", "--yes", "lane", "--admin", &towline.admin_url()]).await.unwrap();
         assert!(approved.status.success(), "{approved:?}");
         let after = lane.in_step("after the approval").await;
         assert_eq!(after.len(), OBJECTS - 39);

@@ -38,7 +38,7 @@ async fn free(towline: &Towline, when: &str) {
 }
 
 async fn approve(towline: &Towline) {
-    let approved = Towline::command(["approve", "lane", "--admin", &towline.admin_url()]).await.unwrap();
+    let approved = Towline::command(["approve", "--yes", "lane", "--admin", &towline.admin_url()]).await.unwrap();
     assert!(approved.status.success(), "{approved:?}");
 }
 
@@ -131,7 +131,7 @@ fn a_kubeconfig_of_another_remote_changes_nothing_until_it_is_approved_and_then_
         edit(&lane.on_hub("team"), "o3", json!({"spec": {"storage": "3Gi"}})).await;
         assert_eq!(lane.in_step("with the right kubeconfig").await, before, "nothing was made anew");
         assert_eq!(changes(&lane.edge, &lane, since).await, ["patch databases o3"]);
-        let refused = Towline::command(["approve", "lane", "--admin", &towline.admin_url()]).await.unwrap();
+        let refused = Towline::command(["approve", "--yes", "lane", "--admin", &towline.admin_url()]).await.unwrap();
         assert_eq!(refused.status.code(), Some(1), "nothing is held, so there is nothing to approve");
 
         put(&kubeconfig, &other.kubeconfig(users::TOWLINE).unwrap());
@@ -211,7 +211,7 @@ fn two_kubeconfigs_of_one_cluster_pair_no_object_with_itself() {
         let after = lane.on_hub("team").get("orders").await.unwrap();
         assert_eq!(after.metadata.resource_version, before.metadata.resource_version, "nothing was written");
         // An approval would change nothing, and nothing recommends it.
-        let approved = Towline::command(["approve", "lane", "--admin", &towline.admin_url()]).await.unwrap();
+        let approved = Towline::command(["approve", "--yes", "lane", "--admin", &towline.admin_url()]).await.unwrap();
         let told = String::from_utf8_lossy(&approved.stderr);
         assert!(approved.status.code() == Some(1) && told.contains("an approval does not help"), "{approved:?}");
         let refused = report(&towline, "lane", "the objects that are held", |report| objects(report, "held") > 0).await;

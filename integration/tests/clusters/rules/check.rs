@@ -7,6 +7,7 @@ use integration::{Towline, crds, eventually};
 
 use kube::core::GroupVersionKind;
 use kube::discovery::ApiResource;
+use serde_json::{Value, json};
 
 use crate::rules_world::*;
 
@@ -18,6 +19,32 @@ pub(crate) async fn check(world: &World, name: &str, config: &str, connect: bool
     let output = Towline::command(args.into_iter().chain(connect.then_some("--connect"))).await.unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.code(), text(&output.stdout) + &text(&output.stderr))
+}
+
+#[test]
+fn what_a_check_finds_is_a_document_and_nothing_else() {
+    run(async {
+        let world = world().await;
+        let path = world.hub.directory().join("document.toml");
+        let document = async |config: String| {
+            fs::write(&path, config).unwrap();
+            let output = Towline::command(["check", path.to_str().unwrap(), "-o", "json"]).await.unwrap();
+            let document: Value = serde_json::from_slice(&output.stdout).expect("JSON alone");
+            (output.status.code(), document)
+        };
+        let good = clusters(world) + &sync("document", &databases(), "");
+        let (code, found) = document(good.clone()).await;
+        assert_eq!(
+            (code, &found["valid"], &found["sections"]),
+            (Some(0), &json!(true), &json!(["document"])),
+            "{found}"
+        );
+        let (code, found) = document(good + "[daemon]\nlisen = \"127.0.0.1:0\"\n").await;
+        assert_eq!(
+            (code, &found["valid"], &found["faults"][0]["path"]),
+            (Some(2), &json!(false), &json!("daemon.lisen"))
+        );
+    });
 }
 
 /// One section under two names.

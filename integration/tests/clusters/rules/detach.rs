@@ -9,6 +9,7 @@ use kube::api::DeleteParams;
 use kube::{Api, ResourceExt};
 use serde_json::json;
 
+use super::asking::Asking;
 use crate::rules_world::*;
 
 async fn command(section: &Section, args: &[&str]) -> Output {
@@ -17,6 +18,10 @@ async fn command(section: &Section, args: &[&str]) -> Output {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     eprintln!("{args:?}: {} {}{}", output.status, text(&output.stdout), text(&output.stderr));
     output
+}
+
+async fn asked(section: &Section, args: &[&str]) -> Asking {
+    Asking::begin(&[args, &["--admin", &section.towline.admin_url()]].concat()).await
 }
 
 async fn three_pairs(name: &str) -> Section {
@@ -35,7 +40,21 @@ fn detaching_releases_the_remote_and_leaves_the_local_side_living_without_marks(
     run(async {
         let section = three_pairs("detached").await;
         let before = section.local_has("b", "bills", |_| true).await;
-        assert!(command(&section, &["detach", "detached"]).await.status.success());
+        let unasked = command(&section, &["detach", "detached"]).await;
+        let told = String::from_utf8_lossy(&unasked.stderr);
+        assert_eq!((unasked.status.code(), unasked.stdout.len()), (Some(2), 0), "{told}");
+        assert!(told.contains("detached (databases, hub→edge) would end for good, with 3 objects"), "{told}");
+        assert!(told.contains("nothing was done") && told.contains("--yes"), "{told}");
+        for refusal in ["n\n", "\n", "\u{4}"] {
+            let (code, told) = asked(&section, &["detach", "detached"]).await.answer(refusal).await;
+            assert_eq!(code, Some(1), "{told}");
+            assert!(told.contains("nothing was done"), "{told}");
+        }
+        let (code, told) = asked(&section, &["detach", "detached"]).await.answer("\u{3}").await;
+        assert_eq!(code, Some(130), "{told}");
+        section.report_has("that it still works", |report| report["state"] == json!("ready")).await;
+        let (code, told) = asked(&section, &["detach", "detached"]).await.answer("y\n").await;
+        assert_eq!(code, Some(0), "{told}");
         section.report_has("its end", |report| report["mode"] == json!("detached")).await;
         for (suffix, name) in [("a", "orders"), ("b", "orders"), ("b", "bills")] {
             let remote = section.remote_has(suffix, name, |_| true).await;
@@ -77,11 +96,11 @@ fn detaching_from_a_local_cluster_that_is_gone_releases_the_remote() {
         section.towline = Towline::start(&config, &[]).await.unwrap();
         section.towline.wait_ready(LIMIT).await.unwrap();
         section.report_has("an unreachable edge", |report| report["readiness"]["state"] == json!("unreachable")).await;
-        let refused = command(&section, &["detach", "local-gone"]).await;
+        let refused = command(&section, &["detach", "--yes", "local-gone"]).await;
         assert_eq!(refused.status.code(), Some(1), "without --local-gone the local side is needed");
         assert_eq!(section.remote_has("a", "orders", |_| true).await.finalizers(), [FINALIZER]);
         let done = integration::eventually("the detachment to be taken", LIMIT, async || {
-            let output = command(&section, &["detach", "local-gone", "--local-gone"]).await;
+            let output = command(&section, &["detach", "--yes", "local-gone", "--local-gone"]).await;
             if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
         });
         done.await.unwrap();
@@ -98,7 +117,7 @@ fn a_detached_section_stays_detached_over_a_restart_until_it_is_attached_again()
     run(async {
         let mut section = three_pairs("remembered").await;
         assert_eq!(command(&section, &["attach", "remembered"]).await.status.code(), Some(1), "it is not detached");
-        let done = command(&section, &["detach", "remembered"]).await;
+        let done = command(&section, &["detach", "--yes", "remembered"]).await;
         let told = String::from_utf8_lossy(&done.stdout);
         assert!(
             told.starts_with("remembered: detaching, ") && told.ends_with("; a restart remembers that\n"),
@@ -166,7 +185,7 @@ fn an_edge_that_returns_after_it_was_given_up_loses_nothing_over_restarts_either
         }
         link.cut().await.unwrap();
         let done = integration::eventually("the detachment to be taken", LIMIT, async || {
-            let output = command(&section, &["detach", "returned", "--local-gone", "-o", "json"]).await;
+            let output = command(&section, &["detach", "--yes", "returned", "--local-gone", "-o", "json"]).await;
             let told = String::from_utf8_lossy(&output.stdout).into_owned();
             // Where its cluster is gone, the state can't be stored, and whoever detaches is told.
             if told.contains("\"remembered\": false") && told.contains("a restart forgets it") {
@@ -235,7 +254,11 @@ fn many_that_vanish_at_once_are_held_until_approved() {
             section.make_remote("a", &format!("orders-{number}"), &json!({"spec": {"engine": "postgres-17"}})).await;
         }
         section.in_step().await;
-        assert_eq!(command(&section, &["approve", "approve"]).await.status.code(), Some(1), "nothing is held yet");
+        assert_eq!(
+            command(&section, &["approve", "--yes", "approve"]).await.status.code(),
+            Some(1),
+            "nothing is held yet"
+        );
         section.towline.kill9().await.unwrap();
         for number in 0..11 {
             let name = format!("orders-{number}");
@@ -265,9 +288,26 @@ fn many_that_vanish_at_once_are_held_until_approved() {
         section.quiet().await;
         let (_, edge) = section.counted_with_events("a", since).await;
         assert_eq!(edge, counts([("create events", 1)]), "none goes, and an Event says so");
-        let approved = command(&section, &["approve", "approve"]).await;
-        let told = String::from_utf8_lossy(&approved.stdout);
-        assert_eq!(told, "approve: 11 changes are approved; a restart remembers that\n", "{approved:?}");
+        let unasked = command(&section, &["approve", "approve"]).await;
+        let told = String::from_utf8_lossy(&unasked.stderr);
+        assert_eq!((unasked.status.code(), unasked.stdout.len()), (Some(2), 0), "{told}");
+        assert!(
+            told.contains("approve-a/orders-10 ") && told.contains("11 changes of section approve would"),
+            "{told}"
+        );
+        assert!(told.contains("nothing was done") && told.contains("--yes"), "{told}");
+        let (first, second) =
+            (asked(&section, &["approve", "approve"]).await, asked(&section, &["approve", "approve"]).await);
+        assert!(first.shown.contains("11 changes of section approve would proceed"), "{}", first.shown);
+        let (code, told) = second.answer("y\n").await;
+        assert_eq!(code, Some(0), "{told}");
+        assert!(told.contains("approve: 11 changes are approved; a restart remembers that"), "{told}");
+        let (code, told) = first.answer("y\n").await;
+        assert_eq!(code, Some(1), "{told}");
+        assert!(
+            told.contains("what is held has changed since it was listed"),
+            "what it listed is not held any more: {told}"
+        );
         for number in 0..11 {
             section.local_gone("a", &format!("orders-{number}")).await;
         }

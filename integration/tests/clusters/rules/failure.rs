@@ -158,7 +158,7 @@ fn detaching_takes_the_error_off_with_the_finalizer() {
         section.make_remote("a", "gear", &json!({"spec": {"size": 50}})).await;
         rejected(&section, "gear", "create_local", 50).await;
         let since = section.mark().await;
-        let args = ["detach", "told-detached", "--admin", &section.towline.admin_url()];
+        let args = ["detach", "--yes", "told-detached", "--admin", &section.towline.admin_url()];
         assert!(Towline::command(args).await.unwrap().status.success());
         let remote = section.remote_has("a", "gear", |remote| remote.finalizers().is_empty()).await;
         assert_eq!(sync_error(&remote), None);

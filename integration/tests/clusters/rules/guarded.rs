@@ -52,7 +52,8 @@ fn what_went_before_a_restart_counts_after_it() {
         section.quiet().await;
         assert_eq!(locals(&section).await, 30 - 6);
         let url = section.towline.admin_url();
-        let approved = integration::Towline::command(["approve", &section.name, "--admin", &url]).await.unwrap();
+        let approved =
+            integration::Towline::command(["approve", "--yes", &section.name, "--admin", &url]).await.unwrap();
         assert!(approved.status.success(), "{approved:?}");
         section.in_step().await;
         assert_eq!(locals(&section).await, 30 - 18);
@@ -112,7 +113,8 @@ fn a_section_that_can_not_keep_its_state_deletes_nothing_that_vanished_until_it_
         let url = section.towline.admin_url();
         // In the moment of another try to store the state nothing is held.
         let approve = async || {
-            let approved = integration::Towline::command(["approve", &section.name, "--admin", &url]).await.unwrap();
+            let approved =
+                integration::Towline::command(["approve", "--yes", &section.name, "--admin", &url]).await.unwrap();
             let told = String::from_utf8_lossy(&approved.stdout).into_owned();
             if approved.status.success() { Ok(told) } else { Err(format!("{approved:?}")) }
         };

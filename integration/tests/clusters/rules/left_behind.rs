@@ -6,6 +6,7 @@ use kube::ResourceExt;
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
+use super::asking::Asking;
 use crate::rules_world::*;
 
 async fn release(section: &Section, args: &[&str]) -> (Option<i32>, String) {
@@ -48,11 +49,36 @@ fn what_a_narrower_prefix_leaves_behind_is_told_and_can_be_let_go() {
         assert!(told.contains("narrow-b/bills") && !told.contains("narrow-a/"), "{told}");
         assert!(told.contains("2 object(s) would be released, 1 kept"), "{told}");
         assert_eq!(section.remote_has("b", "bills", |_| true).await.finalizers(), [finalizer.as_str()], "listed only");
+        let (code, told) = release(&section, &["--finalizer", &finalizer, "--namespace-prefix", "narrow-"]).await;
+        assert_eq!(code, Some(2), "there is no terminal to ask on: {told}");
+        assert!(told.contains("2 object(s) would be released, 1 kept") && told.contains("--yes"), "{told}");
+        let listing = ["--finalizer", &finalizer, "--namespace-prefix", "narrow-", "--list", "-o", "json"];
+        let document: Value = serde_json::from_str(&release(&section, &listing).await.1).unwrap();
+        assert_eq!(
+            (&document["releasable"], &document["kept"], &document["faults"]),
+            (&json!(2), &json!(1), &json!(0))
+        );
+        assert_eq!(document["items"][0]["outcome"], "releasable", "{document}");
+        // Without the list, this would let go what the test itself puts on.
+        let with_finalizer = json!({"metadata": {"finalizers": [&finalizer]}, "spec": {"engine": "postgres-17"}});
+        section.make_remote("b", "earlier", &with_finalizer).await;
+        let earlier = section.remote_has("b", "earlier", |_| true).await;
+        let manager = earlier.managed_fields()[0].manager.clone().unwrap();
+        let path = section.towline.config_path();
+        let of_narrow = ["--finalizer", &finalizer, "--namespace-prefix", "narrow-", "--put-on-by", &manager];
+        let asked = [&["release", path.to_str().unwrap()][..], &of_narrow].concat();
+        let (code, told) = Asking::begin(&asked).await.answer("n\n").await;
+        assert!(code == Some(1) && told.contains("nothing was done"), "{told}");
+        assert_eq!(section.remote_has("b", "bills", |_| true).await.finalizers(), [finalizer.as_str()], "asked only");
         section.delete_remote("b", "bills").await;
-        let (code, told) =
-            release(&section, &["--finalizer", &finalizer, "--namespace-prefix", "narrow-", "--yes"]).await;
+        let asking = Asking::begin(&asked).await;
+        section.make_remote("b", "later", &with_finalizer).await;
+        let (code, told) = asking.answer("y\n").await;
         assert_eq!(code, Some(0), "{told}");
-        assert!(told.contains("2 object(s) released, 1 kept"), "{told}");
+        assert!(told.contains("3 object(s) released, 2 kept"), "{told}");
+        assert!(told.contains("narrow-b/later: kept, it was not among what was listed"), "{told}");
+        let later = section.remote_has("b", "later", |_| true).await;
+        assert_eq!(later.finalizers(), [finalizer.as_str()]);
         section.remote_gone("b", "bills").await;
         assert!(section.remote_has("b", "orders", |_| true).await.finalizers().is_empty());
         assert_eq!(section.remote_has("a", "orders", |_| true).await.finalizers(), [finalizer.as_str()]);

@@ -101,7 +101,8 @@ fn a_mirrored_pair_that_is_let_go_keeps_both_objects_and_detached_nothing_that_i
             assert_eq!(face(&local), faces[&(suffix, "leaves")], "{suffix}: kept");
         }
 
-        let detached = Towline::command(["detach", &section.name, "--admin", &section.towline.admin_url()]).await;
+        let detached =
+            Towline::command(["detach", "--yes", &section.name, "--admin", &section.towline.admin_url()]).await;
         let detached = detached.unwrap();
         assert!(detached.status.success(), "{detached:?}");
         section.report_has("its end", |report| report["mode"] == json!("detached")).await;

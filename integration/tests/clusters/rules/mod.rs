@@ -8,6 +8,7 @@
     reason = "the allowance for tests does not reach their helpers"
 )]
 
+mod asking;
 mod brakes;
 mod built_in;
 mod check;
@@ -28,6 +29,7 @@ mod ownership;
 mod pause;
 mod secrets;
 mod selection;
+mod shown;
 mod spec;
 mod state;
 mod status;

@@ -80,7 +80,7 @@ fn a_changed_rule_between_names_deletes_nothing_that_lives_and_approval_does_not
         let listed = report["not_in_step"].to_string();
         assert!(listed.contains("was a suffix changed?") && listed.contains("renamed-a/orders"), "{listed}");
         let url = section.towline.admin_url();
-        let approved = Towline::command(["approve", &section.name, "--admin", &url]).await.unwrap();
+        let approved = Towline::command(["approve", "--yes", &section.name, "--admin", &url]).await.unwrap();
         assert_eq!(approved.status.code(), Some(1), "nothing is held");
         assert_eq!(section.local("a").get("orders").await.unwrap().uid(), before.uid());
         // As it was, all is in step again.
@@ -194,7 +194,7 @@ fn many_existing_objects_of_other_content_are_overwritten_only_when_that_is_appr
         let report = section.report_has("that it is held", |report| report["held"]["overwrite"].is_u64()).await;
         let held = report["held"]["overwrite"].as_u64().unwrap();
         let url = section.towline.admin_url();
-        let approved = Towline::command(["approve", &section.name, "--admin", &url]).await.unwrap();
+        let approved = Towline::command(["approve", "--yes", &section.name, "--admin", &url]).await.unwrap();
         assert!(held > 0 && approved.status.success(), "{approved:?} {report}");
         section.in_step().await;
     });

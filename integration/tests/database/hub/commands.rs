@@ -2,7 +2,7 @@
 
 use integration::Towline;
 use integration::postgres::ADMIN;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::hub::world::{CLOSE, GATE, Hub, LIMIT, OPEN, database, grant, run};
 
@@ -298,7 +298,9 @@ fn the_schema_is_migrated_by_a_command_where_the_hub_shall_not() {
         assert_eq!(code, Some(0), "{error}");
         assert!(told.contains("migrations applied"), "{told}");
         waiting.wait_ready(LIMIT).await.expect("it begins by itself");
-        assert_eq!(towline(&["migrate", "status"], &env).await.0, Some(0));
+        let (code, told, _) = towline(&["migrate", "status", "-o", "json"], &env).await;
+        let document: Value = serde_json::from_str(&told).expect("JSON alone");
+        assert_eq!((code, &document["usable"], &document["applied"]), (Some(0), &json!(true), &document["known"]));
 
         let sql = database.client(ADMIN).await.expect("a connection");
         let (code, told, error) = towline(&["hub", "renumber"], &env).await;

@@ -277,7 +277,7 @@ fn a_kubeconfig_of_another_hub_gets_no_write_until_it_is_approved_and_the_right_
 
         put(&path, &kubeconfig(other));
         held(&towline, "another cluster answers as hub").await;
-        command(&towline, &["approve", "status_sync"]).await;
+        command(&towline, &["approve", "--yes", "status_sync"]).await;
         there.shows("p0", "Pending").await;
         there.shows("p2", "Compliant").await;
         there.remembers_itself().await;
@@ -307,7 +307,7 @@ fn a_start_against_another_hub_is_held_by_the_rows_and_an_approval_outlives_the_
         assert_eq!(writes(other, &stage.name, since).await, Vec::<String>::new());
         assert_eq!(there.versions().await, before);
 
-        command(&towline, &["approve", "status_sync"]).await;
+        command(&towline, &["approve", "--yes", "status_sync"]).await;
         there.shows("p0", "Pending").await;
         there.remembers_itself().await;
         goes_on(&towline).await;
@@ -476,7 +476,7 @@ fn without_an_identity_another_hub_is_held_by_the_rows_until_it_is_approved() {
         held(&towline, "5 of 5 objects in cluster hub have another UID").await;
         let written = Filter::since(since).user(user).verb("patch");
         assert_eq!(other.audit().expect("an audit log").count(&written).await.expect("a count"), 0);
-        command(&towline, &["approve", "status_sync"]).await;
+        command(&towline, &["approve", "--yes", "status_sync"]).await;
         there.shows("p0", "Compliant").await;
         // A lost connection is a doubt; it is the approved cluster as far as anybody can tell.
         goes_on(&towline).await;
@@ -505,7 +505,7 @@ fn a_replica_that_takes_over_is_held_by_the_same_memory() {
         two.wait_ready(LIMIT).await.expect("it stands by");
         one.kill9().await.expect("it is killed");
         held(&two, "and had another-cluster").await;
-        command(&two, &["approve", "status_sync"]).await;
+        command(&two, &["approve", "--yes", "status_sync"]).await;
         rests(&stage).await;
         // What was approved in one replica counts in the next.
         let three = Towline::start(&config, &[]).await.expect("a replica starts");

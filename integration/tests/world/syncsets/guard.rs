@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use integration::eventually;
 use integration::users::ADMIN;
+use integration::{Towline, eventually};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{ApiResource, DynamicObject, TypeMeta};
 use kube::core::GroupVersionKind;
@@ -293,12 +293,14 @@ fn a_syncset_that_is_deleted_by_mistake_is_held_and_another_one_takes_its_object
 
 /// Deletes a syncset as people do, who are told beforehand what waits.
 async fn is_deleted_by_command(stage: &Stage, name: &str) {
-    let told = stage.command(&["delete", "selectorsyncsets", name]).await;
+    let server = format!("http://{}", stage.replicas[0].api());
+    let output = Towline::command(["delete", "selectorsyncsets", name, "--hub", &server]).await.unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), format!("SelectorSyncSet/{name} deleted\n"), "{output:?}");
     let expected = format!(
-        "SelectorSyncSet/{name} deleted\nits objects are deleted on its clusters; on all of two or more, and with a Namespace, CRD \
+        "its objects are deleted on its clusters; on all of two or more, and with a Namespace, CRD \
          or PVC on any, that waits for: towline approve syncsets {name}\n"
     );
-    assert_eq!(told, expected);
+    assert_eq!(String::from_utf8_lossy(&output.stderr), expected);
 }
 
 /// With a namespace goes everything in it, so one cluster is too many.
@@ -319,7 +321,7 @@ fn a_namespace_on_the_only_cluster_is_held_and_deleted_once_it_is_approved() {
             status
         };
         let approve = async |name: &str| {
-            let (is_done, told) = command(&stage, &["approve", "syncsets", name]).await;
+            let (is_done, told) = command(&stage, &["approve", "--yes", "syncsets", name]).await;
             assert!(is_done, "{told}");
             stage.status("west-1", "nothing to be held", |status| condition(status, "Held").is_none()).await;
         };
@@ -408,7 +410,7 @@ fn a_definition_and_a_claim_on_the_only_cluster_are_held_and_deleted_once_that_i
                 stage.status("west-1", "the deletions to be held", |status| condition(status, "Held").is_some()).await;
             stage.at_rest().await;
             assert!(is_alive().await, "{kind}: {status}");
-            let (is_done, told) = command(&stage, &["approve", "syncsets", &name]).await;
+            let (is_done, told) = command(&stage, &["approve", "--yes", "syncsets", &name]).await;
             assert!(is_done, "{told}");
             eventually(format!("the {kind} to be deleted"), LIMIT, async || {
                 if is_alive().await { Err(stage.log()) } else { Ok(()) }
@@ -457,7 +459,7 @@ fn deletions_on_all_of_two_clusters_are_held_and_on_one_of_them_are_not() {
         for plane in planes {
             stage.has(plane, &[of("one"), of("two")]).await;
         }
-        let (is_done, told) = command(&stage, &["approve", "syncsets", "pair/base"]).await;
+        let (is_done, told) = command(&stage, &["approve", "--yes", "syncsets", "pair/base"]).await;
         assert!(is_done && told.contains("pair/base"), "{told}");
         for plane in planes {
             stage.has(plane, &[]).await;

@@ -155,20 +155,20 @@ fn one_held_syncset_is_approved_by_its_name() {
         assert_eq!(found["state"], "held", "{found}");
         let (_, listed) = command(&stage, &["approve", "syncsets", "--list"]).await;
         assert!(listed.contains("SelectorSyncSet approving-a") && listed.contains("precious"), "{listed}");
-        let (done, refused) = command(&stage, &["approve", "syncsets", "approving-c"]).await;
+        let (done, refused) = command(&stage, &["approve", "--yes", "syncsets", "approving-c"]).await;
         assert!(!done && refused.contains("no deletions of a syncset approving-c are held"), "{refused}");
-        let (done, approved) = command(&stage, &["approve", "syncsets", "approving-a"]).await;
+        let (done, approved) = command(&stage, &["approve", "--yes", "syncsets", "approving-a"]).await;
         assert!(done && approved.contains("SelectorSyncSet approving-a"), "{approved}");
         let held = async || {
             let rows = client.query("select name from towline_guard where held", &[]).await.unwrap();
             rows.iter().map(|row| row.get::<_, String>(0)).collect::<Vec<_>>()
         };
         assert_eq!(held().await, ["approving-b"]);
-        let (done, _) = command(&stage, &["approve", "syncsets"]).await;
+        let (done, _) = command(&stage, &["approve", "--yes", "syncsets"]).await;
         assert!(done && held().await.is_empty());
         let patience = client.query("select distinct setting from patience", &[]).await.unwrap();
         assert_eq!(patience.iter().map(|row| row.get::<_, String>(0)).collect::<Vec<_>>(), ["3s"]);
-        let (done, refused) = command(&stage, &["approve", "syncsets"]).await;
+        let (done, refused) = command(&stage, &["approve", "--yes", "syncsets"]).await;
         assert!(!done && refused.contains("no deletions are held"), "{refused}");
     });
 }

@@ -27,6 +27,11 @@ fn a_cluster_is_paused_and_resumed() {
         assert_eq!((&west["paused"], &west["annotations"]), (&json!(false), &json!({})));
         let version = west["resourceVersion"].clone();
         assert_eq!(stage.expect(&["resume", "foo/west"]).await, "foo/west was not paused by Towline\n");
+        let document: Value =
+            serde_json::from_str(&stage.expect(&["resume", "--all", "-o", "json"]).await).expect("JSON");
+        let result = json!({"cluster": "foo/west", "result": "was not paused by Towline"});
+        assert_eq!(document, json!({"items": [result]}));
+        assert_eq!(stage.expect(&["resume", "foo/west", "-o", "name"]).await, "Cluster/foo/west\n");
         assert_eq!(shown(&mut client, WEST).await["resourceVersion"], version, "nothing was written");
 
         let told = stage.expect(&["pause", "foo/west", "--for", "2h"]).await;

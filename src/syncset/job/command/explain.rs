@@ -5,10 +5,9 @@ use serde_json::Value;
 
 use super::of_mounted;
 use crate::documents::Kind;
-use crate::job::check::say;
 use crate::job::client::{Error, HubAccess, HubClient, encode, path_of};
 use crate::job::command::Exit;
-use crate::job::output::{Format, Output, plain};
+use crate::job::output::{Format, plain};
 
 /// `towline explain`.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
@@ -70,17 +69,9 @@ pub(super) async fn explain(command: ExplainCommand) -> Result<Exit, Error> {
         }
         answer => answer?,
     };
-    let output = command.format.output;
-    if let Some(text) = output.document(&answer) {
-        say(text.trim_end_matches('\n'));
-    } else if output == Output::Name {
-        let wanting = answer.get("wantedBy").and_then(Value::as_array).into_iter().flatten();
-        wanting.for_each(|wanting| say(&plain(wanting.get("syncset")).replacen(' ', "/", 1)));
-    } else {
-        for line in lines(&answer) {
-            say(&line);
-        }
-    }
+    let wanting = answer.get("wantedBy").and_then(Value::as_array).into_iter().flatten();
+    let names: Vec<String> = wanting.map(|wanting| plain(wanting.get("syncset")).replacen(' ', "/", 1)).collect();
+    command.format.output.print(&answer, &names, &lines(&answer));
     Ok(Exit::Done)
 }
 

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::of_mounted;
-use crate::job::check::say;
 use crate::job::client::{Error, HubAccess, HubClient, encode};
 use crate::job::command::Exit;
 use crate::job::output::{Format, Output, aligned, one_line};
@@ -37,17 +36,8 @@ pub(super) async fn failures(command: FailuresCommand) -> Result<Exit, Error> {
     let path = format!("/v1/syncset-failures?limit={}{namespace}", command.limit);
     let answer = client.get(&path).await.map_err(of_mounted)?;
     let output = command.format.output;
-    if let Some(text) = output.document(&answer) {
-        say(text.trim_end_matches('\n'));
-    } else if output == Output::Name {
-        for name in names(&answer) {
-            say(&name);
-        }
-    } else {
-        for line in lines(&answer, output == Output::Wide) {
-            say(&line);
-        }
-    }
+    let failing: Vec<String> = names(&answer).into_iter().collect();
+    output.print(&answer, &failing, &lines(&answer, output == Output::Wide));
     Ok(Exit::Done)
 }
 

@@ -10,9 +10,9 @@ use serde_json::{Map, Value, json};
 
 use super::which::{Chosen, Which};
 use crate::documents::Kind;
-use crate::job::check::say;
 use crate::job::client::{Error, HubAccess, HubClient};
 use crate::job::command::{Exit, complain};
+use crate::job::output::{Format, Output, Results};
 use crate::syncset::plan::action::{PAUSE_REASON, PAUSE_UNTIL, hive_pauses};
 
 /// Clusters that are changed at the same time.
@@ -32,6 +32,8 @@ pub(super) struct PauseCommand {
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
     #[command(flatten)]
+    format: Format,
+    #[command(flatten)]
     access: HubAccess,
 }
 
@@ -40,6 +42,8 @@ pub(super) struct PauseCommand {
 pub(super) struct ResumeCommand {
     #[command(flatten)]
     which: Which,
+    #[command(flatten)]
+    format: Format,
     #[command(flatten)]
     access: HubAccess,
 }
@@ -64,11 +68,12 @@ enum Order {
 
 pub(super) async fn pause(command: PauseCommand) -> Result<Exit, Error> {
     let until = command.length.map(|length| end(Timestamp::now(), length)).transpose()?;
-    carry_out(&command.access, &command.which, &Order::Pause { until, reason: command.reason }).await
+    let order = Order::Pause { until, reason: command.reason };
+    carry_out(&command.access, &command.which, &order, command.format.output).await
 }
 
 pub(super) async fn resume(command: ResumeCommand) -> Result<Exit, Error> {
-    carry_out(&command.access, &command.which, &Order::Resume).await
+    carry_out(&command.access, &command.which, &Order::Resume, command.format.output).await
 }
 
 /// A length of time that is not zero.
@@ -89,7 +94,7 @@ fn end(now: Timestamp, length: Duration) -> Result<Timestamp, Error> {
     end.ok_or_else(|| Error::Name("the pause would end after the year 9999: leave out --for".to_owned()))
 }
 
-async fn carry_out(access: &HubAccess, which: &Which, order: &Order) -> Result<Exit, Error> {
+async fn carry_out(access: &HubAccess, which: &Which, order: &Order, output: Output) -> Result<Exit, Error> {
     let client = HubClient::new(access).await?;
     let clusters = match which.chosen()? {
         Chosen::One(path) => vec![marks(&client.get(&path).await?)],
@@ -103,20 +108,24 @@ async fn carry_out(access: &HubAccess, which: &Which, order: &Order) -> Result<E
         complain("no cluster matches");
         return Ok(Exit::Failed);
     }
-    let mut exit = Exit::Done;
+    let (mut exit, mut results) = (Exit::Done, Results::new(output));
     let changes = clusters.into_iter().map(|marks| change(&client, marks, order));
     let mut changes = stream::iter(changes).buffered(AT_ONCE);
     while let Some((cluster, changed)) = changes.next().await {
         match changed {
-            Ok(told) => say(&format!("{cluster} {told}")),
+            Ok(told) => {
+                let name = format!("{}/{cluster}", Kind::Cluster.name());
+                results.add(json!({"cluster": cluster, "result": told}), &name, &format!("{cluster} {told}"));
+            }
             // The other clusters may have no such problem.
             Err(Error::Problem { told, .. }) => {
                 exit = Exit::Failed;
-                complain(&format!("{cluster}: {told}"));
+                results.add_failed(json!({"cluster": cluster, "error": told}), &format!("{cluster}: {told}"));
             }
             Err(other) => return Err(other),
         }
     }
+    results.end(Value::Null, &[]);
     Ok(exit)
 }
 

@@ -5,9 +5,10 @@ use serde_json::Value;
 
 use super::of_mounted;
 use super::which::{Chosen, Which};
-use crate::job::check::say;
+use crate::documents::Kind;
 use crate::job::client::{Error, HubAccess, HubClient};
 use crate::job::command::{Exit, complain};
+use crate::job::output::Format;
 
 /// `towline resync`.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
@@ -15,26 +16,35 @@ pub(super) struct ResyncCommand {
     #[command(flatten)]
     which: Which,
     #[command(flatten)]
+    format: Format,
+    #[command(flatten)]
     access: HubAccess,
 }
 
 pub(super) async fn resync(command: ResyncCommand) -> Result<Exit, Error> {
     let client = HubClient::new(&command.access).await?;
+    let mut names = Vec::new();
     let answer = match command.which.chosen()? {
-        Chosen::One(path) => client.ask(Method::POST, &format!("{path}/resync"), None).await?,
+        Chosen::One(path) => {
+            names.extend(
+                path.strip_prefix("/v1/clusters/").map(|cluster| format!("{}/{cluster}", Kind::Cluster.name())),
+            );
+            client.ask(Method::POST, &format!("{path}/resync"), None).await?
+        }
         Chosen::Many(filters) => {
             let query = filters.strip_prefix('&').map(|filters| format!("?{filters}")).unwrap_or_default();
             let answer = client.ask(Method::POST, &format!("/v1/clusters/resync{query}"), None).await;
             answer.map_err(of_mounted)?
         }
     };
-    match answer.get("clusters").and_then(Value::as_u64).unwrap_or_default() {
+    let line = match answer.get("clusters").and_then(Value::as_u64).unwrap_or_default() {
         0 => {
             complain("no cluster matches");
             return Ok(Exit::Failed);
         }
-        1 => say("a full pass of 1 cluster is due now"),
-        more => say(&format!("full passes of {more} clusters are due now")),
-    }
+        1 => "a full pass of 1 cluster is due now".to_owned(),
+        more => format!("full passes of {more} clusters are due now"),
+    };
+    command.format.output.print(&answer, &names, &[line]);
     Ok(Exit::Done)
 }

@@ -1,0 +1,45 @@
+use std::process::Stdio;
+
+use integration::programs;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::process::{Child, Command};
+
+/// A command that asks on a terminal of its own before it does anything.
+pub(crate) struct Asking {
+    process: Child,
+    pub(crate) shown: String,
+}
+
+impl Asking {
+    pub(crate) async fn begin(args: &[&str]) -> Self {
+        let towline = programs::towline().await.unwrap();
+        let line = format!("{} {}", towline.display(), args.join(" "));
+        let script = Command::new("script")
+            .args(["-qec", &line, "/dev/null"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn();
+        let mut asking = Self { process: script.expect("script, of util-linux"), shown: String::new() };
+        asking.read_until("[y/N] ").await;
+        asking
+    }
+
+    async fn read_until(&mut self, end: &str) {
+        let output = self.process.stdout.as_mut().unwrap();
+        while !self.shown.contains(end) {
+            let mut bytes = [0; 1024];
+            let count = output.read(&mut bytes).await.unwrap();
+            assert!(count > 0, "it ended before {end:?}: {}", self.shown);
+            self.shown += &String::from_utf8_lossy(&bytes[..count]);
+        }
+    }
+
+    /// Answers, and returns its exit code and what was on the terminal.
+    pub(crate) async fn answer(mut self, answer: &str) -> (Option<i32>, String) {
+        let mut input = self.process.stdin.take().unwrap();
+        input.write_all(answer.as_bytes()).await.unwrap();
+        self.process.stdout.as_mut().unwrap().read_to_string(&mut self.shown).await.unwrap();
+        (self.process.wait().await.unwrap().code(), self.shown)
+    }
+}

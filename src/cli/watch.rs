@@ -1,0 +1,148 @@
+//! `towline status --watch`: what a daemon shows, again and again.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::time::Duration;
+
+use http::Method;
+use jiff::Timestamp;
+use serde_json::Value;
+use tokio::time::sleep;
+
+use super::client::{Daemon, Error};
+use super::table;
+use crate::cluster::full_text;
+use crate::job::command::{Exit, complain};
+use crate::job::output::{Output, one_line, plain, yaml};
+use crate::job::screen::Screen;
+
+/// Between two answers.
+const EVERY: Duration = Duration::from_secs(2);
+/// The longest pause between two attempts, after several that failed.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// A daemon that is slower does not answer.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+/// Draws the status again and again where there is a terminal; elsewhere prints what there is, and then each change.
+pub(super) async fn watch(
+    daemon: &impl Daemon,
+    output: Output,
+    has_tree: bool,
+    out: &mut impl Write,
+) -> Result<Exit, Error> {
+    let screen = Screen::of_output().filter(|_| matches!(output, Output::Table | Output::Wide));
+    let (mut seen, mut pause, mut complained) = (None, EVERY, String::new());
+    loop {
+        match daemon.ask_within(ANSWER_WITHIN, &Method::GET, "/status?latest=true", None).await {
+            Ok(status) => {
+                (pause, complained) = (EVERY, String::new());
+                let rows = rows(&status);
+                if let Some(screen) = &screen {
+                    let text = table::status(&status, has_tree, output == Output::Wide);
+                    screen.draw(&text).map_err(Error::Write)?;
+                } else {
+                    let text = changes(seen.as_ref(), &rows, &status, output, Timestamp::now());
+                    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Error::Write)?;
+                }
+                seen = Some(rows);
+            }
+            // A first one is most probably a wrong address.
+            Err(error) if seen.is_none() || !error.is_outage() => return Err(error),
+            Err(error) => {
+                let text = full_text(&error);
+                if text != complained {
+                    complain(&format!("{text}, trying again"));
+                    complained = text;
+                }
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+        sleep(pause).await;
+    }
+}
+
+/// Each cluster and each section by its name, with its state and why it is in it.
+fn rows(status: &Value) -> BTreeMap<String, (String, String)> {
+    let mut rows = BTreeMap::new();
+    for (key, what, reason) in [("clusters", "cluster", "reason"), ("sections", "section", "message")] {
+        for (name, shown) in status.get(key).and_then(Value::as_object).into_iter().flatten() {
+            let reason = shown.get(reason).and_then(Value::as_str).map(one_line).unwrap_or_default();
+            rows.insert(format!("{what} {}", one_line(name)), (plain(shown.get("state")), reason));
+        }
+    }
+    rows
+}
+
+/// A text without the lengths of time in it, which grow while nothing changes.
+fn lasting(text: &str) -> Vec<&str> {
+    let is_age = |word: &str| {
+        let word = word.trim_matches(|letter: char| !letter.is_ascii_alphanumeric());
+        word.strip_suffix(['s', 'm', 'h', 'd']).is_some_and(|count| count.parse::<u64>().is_ok())
+    };
+    text.split(' ').filter(|word| !is_age(word)).collect()
+}
+
+/// What is printed of a status after the one that was seen before, or of the first one.
+fn changes(
+    seen: Option<&BTreeMap<String, (String, String)>>,
+    rows: &BTreeMap<String, (String, String)>,
+    status: &Value,
+    output: Output,
+    now: Timestamp,
+) -> String {
+    let is_same = |(name, (state, reason)): &(&String, &(String, String))| {
+        let before = seen.and_then(|seen| seen.get(*name));
+        before.is_some_and(|(state_then, then)| state_then == state && lasting(then) == lasting(reason))
+    };
+    let changed: Vec<_> = rows.iter().filter(|row| !is_same(row)).collect();
+    let gone: Vec<_> =
+        seen.into_iter().flatten().map(|(name, _)| name).filter(|name| !rows.contains_key(*name)).collect();
+    if changed.is_empty() && gone.is_empty() {
+        return String::new();
+    }
+    let now = now.strftime("%Y-%m-%dT%H:%M:%SZ");
+    match output {
+        Output::Json => format!("{status}\n"),
+        Output::Yaml => format!("---\n{}", yaml(status)),
+        Output::Name => {
+            changed.into_iter().map(|(name, _)| name).chain(gone).fold(String::new(), |text, name| text + name + "\n")
+        }
+        Output::Table | Output::Wide => {
+            let changed = changed.into_iter().map(|(name, (state, reason))| {
+                let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+                format!("{now} {name} {state}{reason}\n")
+            });
+            changed.chain(gone.into_iter().map(|name| format!("{now} {name} is gone\n"))).collect()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_change_is_a_line_and_growing_ages_are_none() {
+        let status = |edge: &str, lane: &str| json!({"clusters": {"edge": {"state": "unreachable", "reason": edge}}, "sections": {"lane": {"state": "blocked", "message": lane}}});
+        let now = "2026-11-29T09:00:00.5Z".parse().expect("a time");
+        let shown = |before: Option<&Value>, after: &Value, output| {
+            changes(before.map(rows).as_ref(), &rows(after), after, output, now)
+        };
+        let first = status("refused\nby it", "objects as of 9s ago");
+        let all = "2026-11-29T09:00:00Z cluster edge unreachable: refused by it\n2026-11-29T09:00:00Z section lane blocked: objects as of 9s ago\n";
+        assert_eq!(shown(None, &first, Output::Table), all);
+        let older = status("refused\nby it", "objects as of 11s ago");
+        for output in [Output::Table, Output::Wide, Output::Json, Output::Yaml, Output::Name] {
+            assert_eq!(shown(Some(&first), &older, output), "");
+        }
+        let other = status("refused\nby it", "2 failing");
+        let line = "2026-11-29T09:00:00Z section lane blocked: 2 failing\n";
+        assert_eq!(shown(Some(&older), &other, Output::Table), line);
+        assert_eq!(shown(Some(&older), &other, Output::Name), "section lane\n");
+        assert_eq!(shown(Some(&older), &other, Output::Json), format!("{other}\n"));
+        let without = json!({"clusters": {"edge": first["clusters"]["edge"]}});
+        assert_eq!(shown(Some(&first), &without, Output::Table), "2026-11-29T09:00:00Z section lane is gone\n");
+    }
+}
