@@ -343,6 +343,17 @@ pub struct Access {
 }
 
 impl Remote {
+    /// The file with the token that is sent along, if one is.
+    fn token_file(&self) -> Option<&Path> {
+        match self {
+            Self::Approve { list: false, access, .. }
+            | Self::Detach { access, .. }
+            | Self::Attach { access, .. }
+            | Self::Resync(ResyncCommand { access, .. }) => access.token_file.as_deref(),
+            Self::Approve { list: true, .. } | Self::Status(_) | Self::Explain(_) => None,
+        }
+    }
+
     /// Calls the daemon and writes its answer. Needs a tokio runtime.
     pub async fn execute(&self, out: &mut impl Write) -> Result<Exit, Error> {
         let admin = match self {
@@ -438,11 +449,16 @@ async fn approve(
     let mut path = named("approve", section, name);
     if !yes {
         let held = daemon.ask(&Method::GET, &format!("/held/{section}"), None).await?;
-        // Where nothing is held, the daemon says so.
-        if let Some(plan) = table::approved(section.as_str(), name, &held)
-            && let Err(refused) = consent(&plan).await
-        {
-            return Ok(Err(refused));
+        match (table::approved(section.as_str(), name, &held), name) {
+            (Some(plan), _) => {
+                if let Err(refused) = consent(&plan).await {
+                    return Ok(Err(refused));
+                }
+            }
+            // It may be held under another name, which was not shown.
+            (None, Some(name)) => return Err(Error::NotHeld { section: section.to_string(), name: name.to_owned() }),
+            // The daemon says that nothing is held.
+            (None, None) => {}
         }
         if let Some(digest) = held.get("digest").and_then(Value::as_str) {
             path.push_str(if name.is_some() { "&digest=" } else { "?digest=" });

@@ -27,7 +27,7 @@ const LONGEST_ANSWER: Duration = Duration::from_mins(10);
 /// Largest answer. A report of a thousand sections is far smaller.
 const LARGEST_ANSWER: usize = 64 << 20;
 
-/// Why a request to the daemon failed. Each error ends the process with code 1.
+/// Why a request to the daemon failed. Each error but some of `kubectl towline` ends the process with code 1.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("failed to read the admin token")]
@@ -57,6 +57,9 @@ pub enum Error {
     NotJson { status: StatusCode },
     #[error("{error} ({status})")]
     Refused { status: StatusCode, error: String },
+    /// Nothing was sent.
+    #[error("section {section} holds nothing under the name {name}; `approve {section} --list` shows the names")]
+    NotHeld { section: String, name: String },
     #[error("failed to write the answer")]
     Write(#[source] std::io::Error),
     /// Of `kubectl towline`.
@@ -139,7 +142,7 @@ impl Error {
             Self::Connect { .. } | Self::Converse(_) | Self::TooLate { .. } | Self::Read(_) => true,
             Self::Refused { status, .. } | Self::NotJson { status } => status.is_server_error(),
             Self::Release(error) => error.is_outage(),
-            Self::Token(_) | Self::TokenCharacters | Self::Request(_) | Self::Write(_) => false,
+            Self::Token(_) | Self::TokenCharacters | Self::Request(_) | Self::NotHeld { .. } | Self::Write(_) => false,
         }
     }
 }

@@ -110,16 +110,17 @@ impl Documents {
     /// Carries out a request of this author with a body of so many bytes, which has this slot. Its sender has the right to it.
     ///
     /// A creation takes no statement but a share of a write, unless it is a dry run; all else reads first, and a large document again
-    /// if it had to wait for its slot. Deletions, and what administrators of everything want, are carried out however much the namespace has
-    /// changed.
+    /// if it had to wait for its slot. Deletions, what changes nothing, and what administrators of everything want, are carried out however much
+    /// the namespace has changed.
     pub async fn change(
         &self,
         (request, author): (Request, Author),
         bytes: usize,
         slot: LargeSlot,
     ) -> Result<Done, Problem> {
-        let is_limited = !request.dry_run && !matches!(request.action, Action::Delete(_));
-        if is_limited && !slot.taker().is_administrator {
+        let is_limited = !slot.taker().is_administrator;
+        // What can only add to the log costs no decision.
+        if is_limited && !request.dry_run && matches!(request.action, Action::Create(_)) {
             self.changes.admit(&request.key.namespace)?;
         }
         let (request, keyring) = (Arc::new((request, author, self.quota)), Arc::clone(&self.keyring.borrow()));
@@ -127,8 +128,15 @@ impl Documents {
         let needs_slot = doublings(&request.0.action) > 0 && !slot.is_for_large();
         let slot = if needs_slot { self.slots.take(slot.taker()).await? } else { slot };
         let read = || self.read(&request.0.key, slot.clone());
-        let decide =
-            |present| decided_blocking(Arc::clone(&request), Arc::clone(&keyring), bytes, present, &self.blocking);
+        let decide = async |present| {
+            let (asked, keyring) = (Arc::clone(&request), Arc::clone(&keyring));
+            let decided = decided_blocking(asked, keyring, bytes, present, &self.blocking).await?;
+            let ends = matches!(decided.decision.effect, Effect::Deleting | Effect::Deleted);
+            if is_limited && decided.item.is_some() && !ends {
+                self.changes.admit(&request.0.key.namespace)?;
+            }
+            Ok(decided)
+        };
         let write = |item: Prepared| async { Ok(self.writer.write(item).await?) };
         rounds((&request.0, self.quota), &slot, read, decide, write).await
     }

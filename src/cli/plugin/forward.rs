@@ -142,7 +142,12 @@ impl Pods {
         let Forwarded { stream, fault, _open } = self.open(replica).await?;
         tokio::select! {
             biased;
-            Some(fault) = fault => Err(unreached(replica, &fault).into()),
+            Some(fault) = fault => Err(if *method == Method::GET {
+                unreached(replica, &fault)
+            } else {
+                Error::Interrupted { replica: replica.name.clone(), reason: one_line(fault.trim()) }
+            }
+            .into()),
             answer = converse(stream, request, within) => answer,
         }
     }

@@ -53,6 +53,8 @@ pub enum Error {
     /// Nothing has been sent to it.
     #[error("failed to reach the admin server of {replica}: {reason}")]
     Unreached { replica: String, reason: String },
+    #[error("lost the connection to {replica}, which may have carried out the order: {reason}")]
+    Interrupted { replica: String, reason: String },
     #[error(transparent)]
     NotRun(#[from] NotRun),
     /// Whoever may make pods in some namespace could receive it.
@@ -153,11 +155,17 @@ impl Plugin {
     pub async fn execute(self, out: &mut impl Write) -> Result<Exit, client::Error> {
         let pods = Pods::of(&self.place).await?;
         let remote = match self.command {
+            // The page asks for the token.
+            Command::Ui { .. } if !pods.is_named => return Err(Error::Token.into()),
             Command::Ui { port } => return page::serve(&pods, port, out).await,
             Command::Remote(remote) => remote,
             Command::Resync(command) => Remote::Resync(command),
             Command::Explain(command) => Remote::Explain(command),
         };
+        // Before anything is listed, or somebody is asked.
+        if remote.token_file().is_some() && !pods.is_named {
+            return Err(Error::Token.into());
+        }
         remote.execute_at(&Replicas { pods, told: RefCell::default() }, out).await
     }
 }

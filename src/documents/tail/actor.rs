@@ -145,6 +145,7 @@ impl Reader<'_> {
             Some(row) => column(QUERY, row, 0)?,
             None => 0,
         };
+        self.tail.0.refills.store(true, Ordering::Relaxed);
         self.tail.0.ring.write().restart(begin);
         self.wake();
         Ok(())
@@ -184,7 +185,9 @@ impl Reader<'_> {
                             "a row of the log can't be read, ending the watches of its place"
                         );
                     }
-                    if let Some(changes) = &self.tail.0.changes {
+                    if let Some(changes) = &self.tail.0.changes
+                        && !self.tail.0.refills.load(Ordering::Relaxed)
+                    {
                         changes.count(&entry.namespace, entry.logged_bytes());
                     }
                     unannounced += entry.bytes();
@@ -205,6 +208,7 @@ impl Reader<'_> {
         match newest {
             Some(newest) if count < ROWS => {
                 ring.write().reach_end(newest, begun);
+                self.tail.0.refills.store(false, Ordering::Relaxed);
                 Ok(Outcome::End)
             }
             Some(_) => {

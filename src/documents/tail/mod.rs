@@ -17,7 +17,7 @@ mod watch;
 mod window;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::RwLock;
@@ -67,6 +67,8 @@ struct Shared {
     large: Arc<Semaphore>,
     /// Where the rows of each namespace are counted.
     changes: Option<Changes>,
+    /// Until the end of the log is reached after a start: what is read is older, and counted by nobody or before.
+    refills: AtomicBool,
 }
 
 /// What the tail has done. Each change wakes the watches that wait for events.
@@ -123,6 +125,7 @@ impl Tail {
             unreadable: AtomicU64::new(0),
             large: Arc::new(Semaphore::new(MOST_LARGE)),
             changes,
+            refills: AtomicBool::new(true),
         }))
     }
 

@@ -206,6 +206,15 @@ fn a_namespace_fills_the_log_no_further_however_often_it_changes_what_it_has() {
         // Twice what it may have, and what was on the way meanwhile.
         assert!((2_000..3_000).contains(&filled), "{filled} KiB");
 
+        // What changes nothing is no change.
+        done(
+            &mut mallory[0],
+            &Request::merge_patch("/v1/syncsets/foo/s", &json!({"spec": {"applyBehavior": "Apply"}})),
+        )
+        .await;
+        // A replica that starts counts no change of before.
+        let later = Hub::start(&place, &env).await;
+        done(&mut later.client().with_token("mallory"), &change("foo", 2_000)).await;
         // It can clean up, and is told nothing new by a dry run; others are not affected, and an administrator helps.
         done(&mut mallory[0], &changed_at("/v1/syncsets/foo/s?dryRun=true", 1)).await;
         done(&mut ada, &change("bar", 1)).await;
@@ -213,7 +222,12 @@ fn a_namespace_fills_the_log_no_further_however_often_it_changes_what_it_has() {
         let manifest = json!({"kind": "SyncSet", "namespace": "foo", "name": "s", "spec": map(String::new())["spec"]});
         let answer = done(&mut mallory[0], &Request::post("/v1/apply", &manifest)).await.json().expect("JSON");
         assert_eq!(answer["items"][0]["problem"]["type"], "urn:towline:problem:change-quota", "{answer}");
+        // Also what waits for a finalizer, which is then taken off.
+        let held = Request::merge_patch("/v1/syncsets/foo/s", &json!({"finalizers": ["example.com/f"]}));
+        done(&mut root, &held).await;
         done(&mut mallory[1], &Request::delete("/v1/syncsets/foo/s")).await;
+        let freed = Request::merge_patch("/v1/syncsets/foo/s", &json!({"finalizers": []}));
+        done(&mut mallory[1], &freed).await;
     });
 }
 
