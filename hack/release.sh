@@ -92,6 +92,8 @@ pack() { # architecture
     local name=towline-$version-linux-$1
     mkdir -p "$work/packed/$name"
     cp -r "$work/described/." "$work/$1/towline" LICENSE "$work/packed/$name/"
+    # By this name on the PATH it is `kubectl towline`.
+    ln -s towline "$work/packed/$name/kubectl-towline"
     archive "$work/dist/$name.tar.gz" "$work/packed" "$name"
 }
 
