@@ -82,7 +82,7 @@ fn lasting(text: &str) -> Vec<&str> {
     text.split(' ').filter(|word| !is_age(word)).collect()
 }
 
-/// What is printed of a status after the one that was seen before, or of the first one.
+/// The lines for what has changed since the status before, or for the whole first status.
 fn changes(
     seen: Option<&BTreeMap<String, (String, String)>>,
     rows: &BTreeMap<String, (String, String)>,

@@ -54,7 +54,7 @@ impl Changes {
 
     /// A row of the log, with a document of so many bytes.
     pub(super) fn count(&self, namespace: &str, bytes: usize) {
-        // What has no namespace is written by administrators.
+        // SelectorSyncSets have no namespace, and no bound: only tokens for all namespaces may write them.
         if namespace.is_empty() {
             return;
         }

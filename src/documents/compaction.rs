@@ -131,8 +131,8 @@ impl Compaction {
     }
 }
 
-/// Looks up one after the other, however many records each has. What concerns no namespace is bounded by itself, or written by
-/// administrators.
+/// Looks up one after the other, however many records each has. Records without a namespace are not bounded: only tokens for
+/// all namespaces cause them, and refusals, of which there are few.
 async fn namespaces_with_records(database: &Database) -> Result<Vec<String>, db::Error> {
     const QUERY: &str = "namespaces_with_records";
     const TEXT: &str = "with recursive names as ( \

@@ -50,7 +50,7 @@ pub(super) struct Pods {
     /// All of them, if it is none.
     namespace: Option<String>,
     release: Option<String>,
-    /// Whether somebody has named the namespace. Who may set labels on pods of another one would receive what is sent to these.
+    /// Whether the user or the kubeconfig named the namespace. In any other one, somebody who may label pods could receive what is sent to them.
     pub(super) is_named: bool,
 }
 

@@ -173,7 +173,7 @@ impl Plugin {
 /// All replicas of a release, as one daemon.
 struct Replicas {
     pods: Pods,
-    /// The replicas that don't answer, each of which is told once.
+    /// The silent replicas that were already reported: each is reported once.
     told: RefCell<BTreeSet<String>>,
 }
 

@@ -45,7 +45,7 @@ pub(super) enum Unclear {
 
 /// The pods of the one release that is there, or of the one with this name, sorted by name.
 pub(super) fn choose(pods: &[Pod], named: Option<&str>) -> Result<Vec<Replica>, Unclear> {
-    // What has run to its end is no replica any more.
+    // A pod that has completed is no replica.
     let running = pods.iter().filter(|pod| !matches!(phase(pod), "Succeeded" | "Failed"));
     let of_releases: Vec<(Release, &Pod)> = running.map(|pod| (release(pod), pod)).collect();
     let is_meant = |release: &Release| named.is_none_or(|name| release.name == name);

@@ -22,6 +22,7 @@ pub use judge::{Judged, Verdict, is_judged, judge};
 pub use shown::Entry;
 
 use super::name::{Digest, ObjectRef};
+use super::retry::after;
 use super::rows::ResultRow;
 
 /// Between the first two readings, and the longest wait between two.
@@ -246,11 +247,6 @@ impl ObjectHealth {
         let room = LONGEST_MESSAGE.saturating_sub(more.chars().count());
         judge::shortened(&format!("{} {place}{}: {}", self.kind, self.name, self.message), room) + &more
     }
-}
-
-fn after(at: Timestamp, wait: Duration) -> Timestamp {
-    let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX);
-    at.checked_add(wait).unwrap_or(Timestamp::MAX)
 }
 
 fn hex(digest: Digest) -> String {

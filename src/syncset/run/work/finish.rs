@@ -9,7 +9,7 @@ use super::first;
 use super::identity::Identified;
 use super::observer::ReconcileEnd;
 use super::pass_log;
-use super::reconcile::{Read, ReconcileError, Reconciled, Rest, after};
+use super::reconcile::{Read, ReconcileError, Reconciled, Rest, SOON, after};
 use super::refusal::Stop;
 use super::worker::Worker;
 use crate::documents::{Work, WorkEnd};
@@ -21,9 +21,6 @@ use crate::syncset::plan::retry::{Ended, Left};
 use crate::syncset::plan::rows::ClusterRow;
 use crate::syncset::plan::status::{Conditions, Reachability, Retry, Unreachable};
 use crate::syncset::run::store::ClusterUpdate;
-
-/// Between a pass and the first reading of the health of what it has applied.
-const SOON: Duration = Duration::from_secs(1);
 
 pub(super) struct Ran {
     pub(super) outcome: Outcome,

@@ -39,8 +39,8 @@ use crate::syncset::run::store::{Snapshot, StoreError, StoredCluster};
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 /// How often a cluster is read anew because a syncset was changed while it was read.
 const MOST_READS: usize = 3;
-/// When a cluster is looked at again whose documents were changed meanwhile.
-const SOON: Duration = Duration::from_secs(1);
+/// When a cluster is reconciled again whose documents were changed meanwhile, or of which health is to be read after a pass.
+pub(super) const SOON: Duration = Duration::from_secs(1);
 
 /// What becomes of the row in the work queue.
 pub(super) enum Rest {
