@@ -1,0 +1,139 @@
+//! What people ask of a rollout. Each command is for certain states, and refused in all others.
+
+use std::time::Duration;
+
+use super::{Reason, Rollout, State};
+
+/// Why a command is refused. The message says what is now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    #[error("the rollout is {}, and only {allowed} can be {done}", told(*.state, *.reason))]
+    State { state: State, reason: Reason, done: &'static str, allowed: &'static str },
+    #[error("there is no stable revision to go back to: the first content has not reached all clusters yet")]
+    NoStable,
+    #[error("all clusters have the stable revision {0} already: name another one that is kept")]
+    AtStable(i32),
+    #[error("revision {0} is not kept")]
+    NotKept(i32),
+}
+
+fn told(state: State, reason: Reason) -> String {
+    let (state, reason) = (state.as_str(), reason.as_str());
+    if reason.is_empty() { state.to_owned() } else { format!("{state} ({reason})") }
+}
+
+impl Rollout {
+    /// Nobody moves until it is resumed. One that is about to begin can be paused, too.
+    pub fn pause(mut self) -> Result<Self, Refused> {
+        if !self.state.is_running() && !self.must_begin() {
+            return Err(self.refused("paused", "one that runs or rolls back"));
+        }
+        self.stop(Reason::Paused, String::new());
+        Ok(self)
+    }
+
+    /// Goes on where it was. What has failed so far does not stop it again.
+    pub fn resume(mut self) -> Result<Self, Refused> {
+        let may_be = matches!(self.reason, Reason::Paused | Reason::Failures | Reason::Restored);
+        if self.state != State::Stopped || !may_be {
+            return Err(self.refused("resumed", "one that was paused, has stopped after failures, or was restored"));
+        }
+        self.state = if self.is_going_back() { State::RollingBack } else { State::Running };
+        (self.reason, self.message) = (Reason::Releasing, String::new());
+        self.tolerated = self.failures;
+        Ok(self)
+    }
+
+    /// Lets the next wave begin.
+    pub fn promote(mut self) -> Result<Self, Refused> {
+        if (self.state, self.reason) != (State::Running, Reason::AwaitingPromotion) {
+            return Err(self.refused("promoted", "one that waits for it"));
+        }
+        self.promoted = self.wave.saturating_add(1);
+        Ok(self)
+    }
+
+    /// Ends it: clusters stay at what they have until the syncset is edited, or undone.
+    pub fn abort(mut self) -> Result<Self, Refused> {
+        let is_stopped = self.state == State::Stopped && self.reason != Reason::Aborted;
+        if !self.state.is_running() && !is_stopped && self.started == self.edited {
+            return Err(self.refused("aborted", "one that has not ended"));
+        }
+        self.started = self.edited;
+        self.stop(Reason::Aborted, String::new());
+        Ok(self)
+    }
+
+    /// Goes back to the stable revision, or to another one of those that are kept. To the newest one it goes in waves, as after an edit.
+    pub fn undo(mut self, to: Option<i32>, kept: &[i32]) -> Result<Self, Refused> {
+        let stable = self.stable.ok_or(Refused::NoStable)?;
+        let has_ended = matches!(self.state, State::Complete | State::RolledBack) && self.started == self.edited;
+        let to = to.unwrap_or(stable);
+        if !kept.contains(&to) {
+            return Err(Refused::NotKept(to));
+        }
+        if has_ended && to == stable {
+            return Err(Refused::AtStable(stable));
+        }
+        if to == self.newest {
+            self.begin();
+        } else {
+            self.begin_back(to);
+        }
+        Ok(self)
+    }
+
+    /// Whether it leads back, also while it is stopped.
+    pub(super) fn is_going_back(&self) -> bool {
+        self.goal != self.newest || self.stable == Some(self.goal)
+    }
+
+    /// Whether the syncset was edited, and the rollout of that has to begin. Whoever has paused one is not overtaken by an edit.
+    pub fn must_begin(&self) -> bool {
+        let waits = self.state == State::Stopped && matches!(self.reason, Reason::Paused | Reason::Restored);
+        self.started < self.edited && !waits
+    }
+
+    /// Begins the rollout of the newest revision, from the first wave. Clusters keep what they have until their turn.
+    pub(super) fn begin(&mut self) {
+        self.restart(self.newest);
+        self.state = if self.is_going_back() { State::RollingBack } else { State::Running };
+    }
+
+    /// Begins to move all clusters back.
+    pub(super) fn begin_back(&mut self, goal: i32) {
+        self.restart(goal);
+        self.state = State::RollingBack;
+    }
+
+    fn restart(&mut self, goal: i32) {
+        let Self { newest, edited, stable, number, .. } = *self;
+        *self = Self {
+            newest,
+            edited,
+            started: edited,
+            number: number.saturating_add(1),
+            stable,
+            goal,
+            state: State::Running,
+            reason: Reason::Judging,
+            message: String::new(),
+            wave: 0,
+            clock: Duration::ZERO,
+            settled: None,
+            checking: None,
+            promoted: 0,
+            failures: 0,
+            tolerated: 0,
+            judged: false,
+        };
+    }
+
+    pub(super) fn stop(&mut self, reason: Reason, message: String) {
+        (self.state, self.reason, self.message) = (State::Stopped, reason, message);
+    }
+
+    fn refused(&self, done: &'static str, allowed: &'static str) -> Refused {
+        Refused::State { state: self.state, reason: self.reason, done, allowed }
+    }
+}

@@ -1,0 +1,371 @@
+//! What a rollout does next.
+//!
+//! A wave goes like this. Its clusters are released, a few at a time, until each is done or has failed ([`Step::release`]). If too many
+//! have failed, the rollout stops or goes back ([`Step::fail`]). Once all are settled, the wave soaks, the health of all that are done is
+//! read again, and somebody may have to promote it ([`Step::pass_gate`]). Then the next wave begins. Going back has no waves.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+use super::{Applied, Move, Observed, OnFailure, Reason, Rollout, Seen, Spec, State, Takes, Turn};
+use crate::syncset::plan::health;
+
+/// Most time that counts between two decisions: nothing expires because nobody was there to decide.
+const LONGEST_TICK: Duration = Duration::from_secs(10);
+
+/// What a rollout does next, after so much time in which it ran: its new state, and what changes for clusters. `syncset` is the id.
+pub fn decide(
+    syncset: Uuid,
+    spec: &Spec,
+    rollout: &Rollout,
+    observed: &Observed,
+    elapsed: Duration,
+) -> (Rollout, Vec<Move>) {
+    let mut rollout = rollout.clone();
+    if rollout.must_begin() {
+        rollout.begin();
+        let is_at_goal = |seen: &Seen| seen.turn.as_ref().is_none_or(|turn| turn.revision == rollout.goal);
+        if rollout.stable == Some(rollout.goal) && observed.clusters.iter().all(is_at_goal) {
+            return end(rollout, State::Complete, Vec::new());
+        }
+        return (rollout, Vec::new());
+    }
+    if !rollout.state.is_running() {
+        return (rollout, Vec::new());
+    }
+    rollout.clock += elapsed.min(LONGEST_TICK);
+    rollout.wave = rollout.wave.min(spec.waves.len());
+    let waves = assign(syncset, spec, &observed.clusters);
+    let clusters = observed.clusters.iter().zip(waves).map(|(seen, wave)| Cluster::of(seen, wave, &rollout));
+    let moves = observed.left.iter().map(|cluster| Move::Leave { cluster: *cluster }).collect();
+    let mut step = Step { spec, clusters: clusters.collect(), rollout, moves };
+    step.finish_turns();
+    match step.rollout.state {
+        State::RollingBack => step.go_back(observed.is_held),
+        _ => step.go_on(observed.is_held),
+    }
+}
+
+/// A rollout that has ended: all clusters have its goal.
+fn end(mut rollout: Rollout, state: State, mut moves: Vec<Move>) -> (Rollout, Vec<Move>) {
+    rollout.stable = Some(rollout.goal);
+    (rollout.state, rollout.reason) = (state, Reason::None);
+    if state == State::Complete {
+        rollout.message = String::new();
+    }
+    moves.push(Move::Settle);
+    (rollout, moves)
+}
+
+/// The wave of each cluster: the first one that takes it. A percentage takes clusters in an order that is the syncset's own, and the same
+/// each time.
+pub(super) fn assign(syncset: Uuid, spec: &Spec, clusters: &[Seen]) -> Vec<usize> {
+    let order = |seen: &Seen| Sha256::new().chain_update(syncset).chain_update(seen.id).finalize();
+    let mut waves: Vec<Option<usize>> = vec![None; clusters.len()];
+    let mut ordered: Vec<usize> = (0..clusters.len()).collect();
+    if spec.waves.iter().any(|wave| matches!(wave.takes, Takes::Percent(_))) {
+        ordered.sort_by_cached_key(|index| clusters.get(*index).map(order));
+    }
+    for (number, wave) in spec.waves.iter().enumerate() {
+        let mut room = match &wave.takes {
+            Takes::Selected(_) => usize::MAX,
+            Takes::Percent(percent) => {
+                let share = (clusters.len() as u64).saturating_mul(*percent).div_ceil(100);
+                let taken = waves.iter().flatten().count();
+                usize::try_from(share).unwrap_or(usize::MAX).saturating_sub(taken)
+            }
+        };
+        for index in &ordered {
+            let (Some(seen), Some(of)) = (clusters.get(*index), waves.get_mut(*index)) else { continue };
+            let is_taken = match &wave.takes {
+                Takes::Selected(_) => seen.selected.get(number) == Some(&true),
+                Takes::Percent(_) => true,
+            };
+            if of.is_none() && is_taken && room > 0 {
+                *of = Some(number);
+                room -= 1;
+            }
+        }
+    }
+    waves.into_iter().map(|wave| wave.unwrap_or(spec.waves.len())).collect()
+}
+
+/// A cluster in one decision.
+struct Cluster<'s> {
+    seen: &'s Seen,
+    wave: usize,
+    /// Its turn in the present rollout. One of an earlier rollout only says what it has.
+    turn: Option<Turn>,
+    /// Whether it has the goal without a turn.
+    is_at_goal: bool,
+}
+
+impl<'s> Cluster<'s> {
+    fn of(seen: &'s Seen, wave: usize, rollout: &Rollout) -> Self {
+        let of_this = |turn: &&Turn| turn.number == rollout.number && turn.revision == rollout.goal;
+        let is_at_goal = seen.turn.is_none() && rollout.stable == Some(rollout.goal);
+        Self { seen, wave, turn: seen.turn.as_ref().filter(of_this).cloned(), is_at_goal }
+    }
+
+    fn is_done(&self) -> bool {
+        self.turn.as_ref().is_some_and(|turn| turn.done)
+    }
+
+    /// Whether it counts when a share of the wave is meant: once it has had its turn, its wave stays the one that ran then.
+    fn counts_in(&self, wave: usize) -> bool {
+        self.turn.as_ref().map_or(self.wave, |turn| turn.wave) == wave
+    }
+
+    /// Its health in a reading that counts.
+    fn health(&self) -> Option<health::State> {
+        let before = self.turn.as_ref()?.read_before;
+        self.seen.health.filter(|reading| Some(reading.at) != before)?.state
+    }
+
+    /// Whether it has had its turn, and has failed.
+    fn has_failed(&self, spec: &Spec, rollout: &Rollout) -> bool {
+        let Some(turn) = &self.turn else { return false };
+        let is_late = |since: Duration| rollout.clock.saturating_sub(since) > spec.within;
+        let is_unhealthy = spec.reads_health && self.health() == Some(health::State::Failed);
+        let is_unchecked = rollout.checking.is_some_and(is_late) && self.is_unchecked(rollout);
+        self.seen.applied == Applied::Never || is_unhealthy || (!turn.done && is_late(turn.released)) || is_unchecked
+    }
+
+    /// Whether its health is read again at the end of the soak. What has become silent long after its turn is not asked.
+    fn is_asked(&self, rollout: &Rollout) -> bool {
+        let is_asked =
+            |turn: &Turn| turn.done && turn.read_before.is_some() && (turn.wave == rollout.wave || !self.seen.is_away);
+        rollout.checking.is_some() && self.turn.as_ref().is_some_and(is_asked)
+    }
+
+    fn is_unchecked(&self, rollout: &Rollout) -> bool {
+        self.is_asked(rollout) && self.health() != Some(health::State::Current)
+    }
+}
+
+/// A decision under way.
+struct Step<'s> {
+    spec: &'s Spec,
+    rollout: Rollout,
+    clusters: Vec<Cluster<'s>>,
+    moves: Vec<Move>,
+}
+
+impl Step<'_> {
+    /// Notes who is done.
+    fn finish_turns(&mut self) {
+        for cluster in &mut self.clusters {
+            let works = !self.spec.reads_health || cluster.health() == Some(health::State::Current);
+            let Some(turn) = cluster.turn.as_mut().filter(|turn| !turn.done) else { continue };
+            if cluster.seen.applied == Applied::Fully && works {
+                (turn.done, turn.read_before) = (true, None);
+                self.moves.push(Move::Done { cluster: cluster.seen.id });
+            }
+        }
+    }
+
+    fn go_on(mut self, is_held: bool) -> (Rollout, Vec<Move>) {
+        if self.fail() {
+            return (self.rollout, self.moves);
+        }
+        let wave = self.rollout.wave;
+        if self.is_guarded(is_held) || self.release(self.size(), |cluster| cluster.wave <= wave) || !self.pass_gate() {
+            return (self.rollout, self.moves);
+        }
+        if wave >= self.spec.waves.len() {
+            return end(self.rollout, State::Complete, self.moves);
+        }
+        let Rollout { settled, checking, failures, tolerated, .. } = &mut self.rollout;
+        (*settled, *checking, *failures, *tolerated) = (None, None, 0, 0);
+        self.rollout.wave = wave + 1;
+        self.wait(Reason::Releasing, String::new());
+        (self.rollout, self.moves)
+    }
+
+    fn go_back(mut self, is_held: bool) -> (Rollout, Vec<Move>) {
+        self.rollout.failures = self.clusters.iter().filter(|cluster| self.has_failed(cluster)).count();
+        if self.is_guarded(is_held) || self.release(self.clusters.len(), |_| true) {
+            return (self.rollout, self.moves);
+        }
+        end(self.rollout, State::RolledBack, self.moves)
+    }
+
+    /// Counts the failures of the wave. Returns whether they are too many: then the rollout has stopped, or goes back from now on.
+    fn fail(&mut self) -> bool {
+        let (wave, rollout) = (self.rollout.wave, &self.rollout);
+        let counts = |cluster: &&Cluster| {
+            let is_of_wave = cluster.turn.as_ref().is_some_and(|turn| turn.wave == wave);
+            (is_of_wave || cluster.is_asked(rollout)) && self.has_failed(cluster)
+        };
+        let failures = self.clusters.iter().filter(counts).count();
+        let size = self.size();
+        let allowed = self.spec.max_failures.of(size);
+        let goes_on = failures <= allowed.max(rollout.tolerated);
+        self.rollout.failures = failures;
+        if goes_on {
+            return false;
+        }
+        let name = self.spec.wave_name(wave);
+        let message = format!("{failures} of {size} clusters failed in wave {name}, where {allowed} may");
+        match (self.spec.on_failure, self.rollout.stable) {
+            (OnFailure::Rollback, Some(stable)) => {
+                self.rollout.begin_back(stable);
+                self.rollout.message = message;
+            }
+            (OnFailure::Rollback, None) => {
+                let message = format!("{message}; there is no stable revision to go back to");
+                self.rollout.stop(Reason::Failures, message);
+            }
+            (OnFailure::Pause, _) => self.rollout.stop(Reason::Failures, message),
+        }
+        true
+    }
+
+    /// Whether the guard keeps clusters from having their turns.
+    fn is_guarded(&mut self, is_held: bool) -> bool {
+        match (self.rollout.judged, is_held) {
+            (true, false) => return false,
+            (false, _) => self.wait(Reason::Judging, String::new()),
+            (true, true) => self.wait(Reason::Held, "the guard holds what it would delete".to_owned()),
+        }
+        true
+    }
+
+    /// Gives as many of these clusters their turns as may be under way at once, of so many. Returns whether some are under way, or still
+    /// have to be.
+    fn release(&mut self, of: usize, may_have_turn: impl Fn(&Cluster) -> bool) -> bool {
+        let most = self.spec.max_concurrent.of(of).max(1);
+        let is_under_way = |cluster: &&Cluster| cluster.turn.is_some() && !self.is_settled(cluster);
+        // Going back does not wait for those that are away.
+        let is_back = self.rollout.state == State::RollingBack;
+        let under_way: Vec<_> = self.clusters.iter().filter(is_under_way).collect();
+        let is_waited_for = under_way.iter().any(|cluster| !is_back || !cluster.seen.is_away);
+        let waits = |cluster: &&Cluster| {
+            cluster.turn.is_none() && !cluster.is_at_goal && !cluster.seen.is_away && may_have_turn(cluster)
+        };
+        let mut waiting: Vec<&Cluster> = self.clusters.iter().filter(waits).collect();
+        waiting.sort_by_key(|cluster| (cluster.wave, cluster.seen.id));
+        let released = waiting.iter().take(most.saturating_sub(under_way.len())).map(|cluster| Move::Release {
+            cluster: cluster.seen.id,
+            read_before: cluster.seen.health.map(|reading| reading.at),
+        });
+        let is_under_way = is_waited_for || !waiting.is_empty();
+        self.moves.extend(released);
+        if is_under_way {
+            self.wait(Reason::Releasing, String::new());
+        }
+        is_under_way
+    }
+
+    /// Whether the next wave may begin, now that nobody of this one is under way.
+    fn pass_gate(&mut self) -> bool {
+        let (index, wave) = (self.rollout.wave, self.spec.waves.get(self.rollout.wave));
+        let mut members = self.clusters.iter().filter(|cluster| cluster.wave == index).peekable();
+        let name = self.spec.wave_name(index).to_owned();
+        if members.peek().is_none() {
+            let is_selected = wave.is_some_and(|wave| matches!(wave.takes, Takes::Selected(_)));
+            if !is_selected || self.clusters.iter().any(Cluster::is_done) {
+                return true;
+            }
+            self.wait(Reason::EmptyWave, format!("the selector of wave {name} matches no cluster"));
+            return false;
+        }
+        if !members.any(|cluster| self.is_settled(cluster)) {
+            self.wait(Reason::Unreachable, format!("all clusters of wave {name} are paused or do not answer"));
+            return false;
+        }
+        // The last wave has no successor that would wait.
+        let Some(wave) = wave else { return true };
+        let settled = *self.rollout.settled.get_or_insert(self.rollout.clock);
+        if self.rollout.clock.saturating_sub(settled) < wave.soak {
+            self.wait(Reason::Soaking, String::new());
+            return false;
+        }
+        if self.spec.reads_health && !wave.soak.is_zero() && !self.is_checked() {
+            self.wait(Reason::Checking, String::new());
+            return false;
+        }
+        if wave.pause && self.rollout.promoted <= index {
+            self.wait(Reason::AwaitingPromotion, format!("wave {name} is done, and waits to be promoted"));
+            return false;
+        }
+        true
+    }
+
+    /// Whether everybody who is done was found current in a reading that began after the soak.
+    fn is_checked(&mut self) -> bool {
+        let (clusters, rollout) = (self.clusters.iter(), &self.rollout);
+        if rollout.checking.is_some() {
+            let (mut is_open, mut was_asked) = (false, false);
+            for cluster in clusters {
+                is_open |= cluster.is_unchecked(rollout) && !self.has_failed(cluster);
+                was_asked |= cluster.is_asked(rollout);
+            }
+            // Whoever promotes it later is not kept from it by what happens meanwhile.
+            self.moves.extend((was_asked && !is_open).then_some(Move::Checked));
+            return !is_open;
+        }
+        let asked = clusters.filter(|cluster| cluster.is_done() && !self.has_failed(cluster));
+        let reread = |cluster: &Cluster| {
+            cluster.seen.health.map(|reading| Move::Reread { cluster: cluster.seen.id, before: reading.at })
+        };
+        let asked: Vec<Move> = asked.filter_map(reread).collect();
+        self.moves.extend(asked);
+        self.rollout.checking = Some(self.rollout.clock);
+        false
+    }
+
+    /// How many clusters the wave has.
+    fn size(&self) -> usize {
+        self.clusters.iter().filter(|cluster| cluster.counts_in(self.rollout.wave)).count()
+    }
+
+    /// While it goes back, the message says why.
+    fn wait(&mut self, reason: Reason, message: String) {
+        self.rollout.reason = reason;
+        if self.rollout.state != State::RollingBack {
+            self.rollout.message = message;
+        }
+    }
+
+    fn has_failed(&self, cluster: &Cluster) -> bool {
+        cluster.has_failed(self.spec, &self.rollout)
+    }
+
+    fn is_settled(&self, cluster: &Cluster) -> bool {
+        cluster.is_done() || self.has_failed(cluster)
+    }
+}
+
+/// How far a wave is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub clusters: usize,
+    /// Those that have had their turn. Each is done, or has failed, or is under way.
+    pub released: usize,
+    pub done: usize,
+    pub failed: usize,
+    /// Those that are paused or do not answer, and have not had their turn.
+    pub away: usize,
+}
+
+/// How far each wave is, the last one of the clusters in no other included. Where a rollout goes back, the waves only say where clusters
+/// would be.
+pub fn count(syncset: Uuid, spec: &Spec, rollout: &Rollout, clusters: &[Seen]) -> Vec<Counts> {
+    let mut counts: BTreeMap<usize, Counts> = BTreeMap::new();
+    for (seen, wave) in clusters.iter().zip(assign(syncset, spec, clusters)) {
+        let cluster = Cluster::of(seen, wave, rollout);
+        let had_turn = cluster.turn.as_ref().filter(|_| !rollout.is_going_back());
+        let counts = counts.entry(had_turn.map_or(wave, |turn| turn.wave)).or_default();
+        let has_failed = cluster.has_failed(spec, rollout);
+        counts.clusters += 1;
+        counts.released += usize::from(cluster.turn.is_some());
+        counts.failed += usize::from(has_failed);
+        counts.done += usize::from(cluster.is_done() && !has_failed);
+        counts.away += usize::from(cluster.turn.is_none() && seen.is_away);
+    }
+    (0..=spec.waves.len()).map(|wave| counts.get(&wave).copied().unwrap_or_default()).collect()
+}

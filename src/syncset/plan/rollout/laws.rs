@@ -1,0 +1,534 @@
+//! Laws of rollouts, on random specifications, fleets and events.
+//!
+//! The model has what the database would have, and clusters that apply what they are pinned to. All that happens to a rollout is an event:
+//! decisions, of which some are lost or made twice, work of clusters, their deaths and labels, edits, commands, restores.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseError;
+
+use super::decide::assign;
+use super::*;
+
+const SYNCSET: Uuid = Uuid::from_u128(0xa11);
+const WITHIN: Duration = Duration::from_mins(1);
+/// Ticks of ten seconds after which everything has ended, once nothing more happens: each cluster alone for as long as it may take, twice
+/// for a rollout that goes back, and the soaks.
+const LONGEST_END: usize = 400;
+
+/// What becomes of a revision on a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Works,
+    /// It can't be applied.
+    Never,
+    /// It is not applied, for a reason that may pass.
+    NotYet,
+    Broken,
+    Slow,
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Tick(u64),
+    /// A dispatcher decides and is killed before its transaction is committed.
+    LostTick,
+    /// Two decide on the same state.
+    TickTwice,
+    Work(usize),
+    WorkAll,
+    /// To another revision; one that does not exist yet is made.
+    Edit(i32),
+    Respecify(Spec),
+    Relabel(usize, u8),
+    Join(u8),
+    Leave(usize),
+    SetSilent(usize, bool),
+    SetPaused(usize, bool),
+    SetFate(usize, usize, Fate),
+    JumpClock(i64),
+    Hold(bool),
+    Restore,
+    Pause,
+    Resume,
+    Promote,
+    Abort,
+    Undo(Option<i32>),
+}
+
+#[derive(Clone, Debug)]
+struct Node {
+    labels: u8,
+    is_silent: bool,
+    is_paused: bool,
+    matches: bool,
+    fates: [Fate; 3],
+    /// The revision that it was last applied with, and what came of that.
+    applied: Option<(i32, Applied)>,
+    /// When its health was last read, with which revision, and what it was.
+    read: Option<(Timestamp, i32, health::State)>,
+}
+
+#[derive(Clone, Debug)]
+struct Model {
+    spec: Spec,
+    rollout: Rollout,
+    version: u64,
+    kept: Vec<i32>,
+    turns: BTreeMap<Uuid, Turn>,
+    nodes: BTreeMap<Uuid, Node>,
+    is_held: bool,
+    now: Timestamp,
+}
+
+fn waves() -> impl Strategy<Value = Vec<Wave>> {
+    let takes = prop_oneof![
+        Just(Takes::Selected(serde_json::Value::Null)),
+        prop::sample::select(vec![10, 34, 50, 100]).prop_map(Takes::Percent),
+    ];
+    let soak = prop::sample::select(vec![0, 0, 25, 90]).prop_map(Duration::from_secs);
+    let wave = (takes, soak, any::<bool>()).prop_map(|(takes, soak, pause)| Wave {
+        name: "some".to_owned(),
+        takes,
+        soak,
+        pause,
+    });
+    prop::collection::vec(wave, 0..4)
+}
+
+fn amount() -> impl Strategy<Value = Amount> {
+    prop_oneof![(0..3_usize).prop_map(Amount::Count), prop::sample::select(vec![10, 50, 100]).prop_map(Amount::Percent)]
+}
+
+fn spec() -> impl Strategy<Value = Spec> {
+    let on_failure = prop_oneof![Just(OnFailure::Pause), Just(OnFailure::Rollback)];
+    (waves(), amount(), amount(), on_failure, any::<bool>()).prop_map(
+        |(waves, max_concurrent, max_failures, on_failure, reads_health)| Spec {
+            waves,
+            max_concurrent,
+            max_failures,
+            on_failure,
+            within: WITHIN,
+            reads_health,
+        },
+    )
+}
+
+fn fate() -> impl Strategy<Value = Fate> {
+    prop_oneof![
+        4 => Just(Fate::Works), 1 => Just(Fate::Never), 1 => Just(Fate::NotYet), 1 => Just(Fate::Broken), 1 => Just(Fate::Slow),
+    ]
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let which = 0..8_usize;
+    prop_oneof![
+        12 => (0..40_u64).prop_map(Event::Tick),
+        2 => Just(Event::LostTick),
+        2 => Just(Event::TickTwice),
+        6 => which.clone().prop_map(Event::Work),
+        6 => Just(Event::WorkAll),
+        2 => (1..5_i32).prop_map(Event::Edit),
+        1 => spec().prop_map(Event::Respecify),
+        2 => (which.clone(), 0..8_u8).prop_map(|(node, labels)| Event::Relabel(node, labels)),
+        1 => (0..8_u8).prop_map(Event::Join),
+        1 => which.clone().prop_map(Event::Leave),
+        2 => (which.clone(), any::<bool>()).prop_map(|(node, is)| Event::SetSilent(node, is)),
+        2 => (which.clone(), any::<bool>()).prop_map(|(node, is)| Event::SetPaused(node, is)),
+        3 => (which, 0..3_usize, fate()).prop_map(|(node, revision, fate)| Event::SetFate(node, revision, fate)),
+        1 => (-100_000..100_000_i64).prop_map(Event::JumpClock),
+        1 => any::<bool>().prop_map(Event::Hold),
+        1 => Just(Event::Restore),
+        1 => Just(Event::Pause),
+        3 => Just(Event::Resume),
+        3 => Just(Event::Promote),
+        1 => Just(Event::Abort),
+        1 => prop::option::of(1..5_i32).prop_map(Event::Undo),
+    ]
+}
+
+impl Node {
+    fn new(labels: u8) -> Self {
+        let fates = [Fate::Works; 3];
+        Self { labels, is_silent: false, is_paused: false, matches: true, fates, applied: None, read: None }
+    }
+
+    fn is_away(&self) -> bool {
+        self.is_silent || self.is_paused
+    }
+
+    /// A pass, of a cluster that is pinned to this revision. What has settled is read again only if somebody wants that.
+    fn work(&mut self, pin: i32, turn: Option<&Turn>, now: Timestamp) {
+        let index = usize::try_from(pin.rem_euclid(3)).unwrap_or_default();
+        let fate = self.fates.get(index).copied().unwrap_or(Fate::Works);
+        let applied = match fate {
+            Fate::Never => Applied::Never,
+            Fate::NotYet => Applied::Not,
+            Fate::Works | Fate::Broken | Fate::Slow => Applied::Fully,
+        };
+        self.applied = Some((pin, applied));
+        let last = self.read.filter(|(_, revision, _)| *revision == pin);
+        let is_wanted = last.is_some_and(|(at, ..)| turn.is_some_and(|turn| turn.read_before == Some(at)));
+        if applied == Applied::Fully && (is_wanted || last.is_none_or(|(.., state)| state != health::State::Current)) {
+            let state = match fate {
+                Fate::Broken => health::State::Failed,
+                Fate::Slow => health::State::Progressing,
+                _ => health::State::Current,
+            };
+            self.read = Some((now, pin, state));
+        }
+    }
+}
+
+impl Model {
+    /// A rollout that is new, or a syncset whose content was stable before.
+    fn new(spec: Spec, labels: &[u8], has_stable: bool) -> Self {
+        let ids = (1_u128..).map(Uuid::from_u128);
+        let nodes: BTreeMap<Uuid, Node> = ids.zip(labels.iter().map(|labels| Node::new(*labels))).collect();
+        let rollout = Rollout {
+            newest: 1,
+            edited: i64::from(!has_stable),
+            started: 0,
+            number: 0,
+            stable: has_stable.then_some(1),
+            goal: 1,
+            state: if has_stable { State::Complete } else { State::Running },
+            reason: Reason::None,
+            message: String::new(),
+            wave: 0,
+            clock: Duration::ZERO,
+            settled: None,
+            checking: None,
+            promoted: 0,
+            failures: 0,
+            tolerated: 0,
+            judged: false,
+        };
+        let now = Timestamp::from_second(1_800_000_000).expect("a time");
+        let (version, kept, turns, is_held) = (0, vec![1], BTreeMap::new(), false);
+        Self { spec, rollout, version, kept, turns, nodes, is_held, now }
+    }
+
+    fn observe(&self) -> Observed {
+        let see = |(id, node): (&Uuid, &Node)| {
+            let applied = node.applied.filter(|(revision, _)| *revision == self.rollout.goal);
+            let revision = node.applied.map(|(revision, _)| revision);
+            Seen {
+                id: *id,
+                selected: (0..self.spec.waves.len()).map(|wave| node.labels & (1 << wave) != 0).collect(),
+                is_away: node.is_away(),
+                turn: self.turns.get(id).cloned(),
+                applied: applied.map_or(Applied::Not, |(_, applied)| applied),
+                health: node.read.map(|(at, of, state)| Reading { at, state: (Some(of) == revision).then_some(state) }),
+            }
+        };
+        let matches = |id: &Uuid| self.nodes.get(id).is_some_and(|node| node.matches);
+        Observed {
+            clusters: self.nodes.iter().filter(|(_, node)| node.matches).map(see).collect(),
+            left: self.turns.keys().filter(|id| !matches(id)).copied().collect(),
+            is_held: self.is_held,
+        }
+    }
+
+    /// As the dispatcher does it: what has yet to be judged is judged before.
+    fn decide(&self, elapsed: Duration) -> (Rollout, Vec<Move>) {
+        let judged = self.rollout.judged || !self.rollout.must_begin();
+        let rollout = Rollout { judged, ..self.rollout.clone() };
+        decide(SYNCSET, &self.spec, &rollout, &self.observe(), elapsed)
+    }
+
+    fn tick(&mut self, elapsed: Duration) -> Result<(), TestCaseError> {
+        let (rollout, moves) = self.decide(elapsed);
+        self.write(rollout, &moves)
+    }
+
+    /// Commits a decision about the present state, and checks that it was a lawful one.
+    fn write(&mut self, rollout: Rollout, moves: &[Move]) -> Result<(), TestCaseError> {
+        let (before, observed) = (self.clone(), self.observe());
+        for of in moves {
+            match *of {
+                Move::Release { cluster, read_before } => {
+                    let Rollout { goal, number, wave, clock, .. } = rollout;
+                    let turn = Turn { revision: goal, number, wave, released: clock, done: false, read_before };
+                    self.turns.insert(cluster, turn);
+                }
+                Move::Done { cluster } => {
+                    let turn = self.turns.get_mut(&cluster).expect("a turn");
+                    (turn.done, turn.read_before) = (true, None);
+                }
+                Move::Reread { cluster, before } => {
+                    self.turns.get_mut(&cluster).expect("a turn").read_before = Some(before);
+                }
+                Move::Checked => {
+                    for turn in self.turns.values_mut().filter(|turn| turn.done) {
+                        turn.read_before = None;
+                    }
+                }
+                Move::Leave { cluster } => drop(self.turns.remove(&cluster)),
+                Move::Settle => self.turns.clear(),
+            }
+        }
+        if rollout != self.rollout || !moves.is_empty() {
+            self.version += 1;
+        }
+        self.rollout = rollout;
+        before.check_releases(self, &observed, moves)?;
+        before.check_gate(self, &observed)?;
+        before.check_end(self, &observed)
+    }
+
+    /// Whether a turn of the present rollout is neither done nor has failed.
+    fn is_under_way(&self, seen: &Seen, turn: &Turn) -> bool {
+        let is_of_this = turn.number == self.rollout.number && turn.revision == self.rollout.goal;
+        let health =
+            seen.health.filter(|reading| Some(reading.at) != turn.read_before).and_then(|reading| reading.state);
+        let has_failed = seen.applied == Applied::Never
+            || (self.spec.reads_health && health == Some(health::State::Failed))
+            || self.rollout.clock.saturating_sub(turn.released) > WITHIN;
+        is_of_this && !turn.done && !has_failed
+    }
+
+    /// Before a decision: whom it may release.
+    fn check_releases(&self, after: &Self, observed: &Observed, moves: &[Move]) -> Result<(), TestCaseError> {
+        let released: Vec<Uuid> = moves
+            .iter()
+            .filter_map(|of| if let Move::Release { cluster, .. } = of { Some(*cluster) } else { None })
+            .collect();
+        prop_assert!(
+            after.rollout.clock.saturating_sub(self.rollout.clock) <= Duration::from_secs(10),
+            "time has jumped"
+        );
+        if released.is_empty() {
+            return Ok(());
+        }
+        let (rollout, forward) = (&after.rollout, after.rollout.state == State::Running);
+        prop_assert!(self.rollout.state.is_running() && !self.rollout.must_begin(), "released after a stop");
+        prop_assert!(rollout.judged && !self.is_held, "released although it was not judged, or held");
+        prop_assert_eq!((rollout.number, rollout.goal), (self.rollout.number, self.rollout.goal));
+        let waves = assign(SYNCSET, &self.spec, &observed.clusters);
+        for (seen, wave) in observed.clusters.iter().zip(&waves).filter(|(seen, _)| released.contains(&seen.id)) {
+            prop_assert!(!seen.is_away, "released one that is away");
+            prop_assert!(!forward || *wave <= rollout.wave, "released one of a later wave");
+            let had = seen.turn.as_ref().map(|turn| (turn.number, turn.revision));
+            prop_assert_ne!(had, Some((rollout.number, rollout.goal)), "released twice");
+        }
+        let under_way = after
+            .observe()
+            .clusters
+            .iter()
+            .filter(|seen| seen.turn.as_ref().is_some_and(|turn| after.is_under_way(seen, turn)))
+            .count();
+        let counts = count(SYNCSET, &self.spec, &self.rollout, &observed.clusters);
+        let size =
+            if forward { counts.get(rollout.wave).map_or(0, |wave| wave.clusters) } else { observed.clusters.len() };
+        prop_assert!(under_way <= self.spec.max_concurrent.of(size).max(1), "{under_way} under way at once of {size}");
+        Ok(())
+    }
+
+    /// Before a decision: whether it may have begun the next wave.
+    fn check_gate(&self, after: &Self, observed: &Observed) -> Result<(), TestCaseError> {
+        let (wave, next) = (self.rollout.wave, after.rollout.wave);
+        if after.rollout.number != self.rollout.number || next <= wave {
+            return Ok(());
+        }
+        prop_assert_eq!(next, wave + 1);
+        let waves = assign(SYNCSET, &self.spec, &observed.clusters);
+        for (seen, of) in after.observe().clusters.iter().zip(&waves) {
+            let turn = seen.turn.as_ref().filter(|turn| turn.number == after.rollout.number);
+            match turn {
+                Some(turn) => {
+                    prop_assert!(!after.is_under_way(seen, turn), "the next wave began before all were settled");
+                }
+                None => prop_assert!(*of > wave || seen.is_away, "the next wave began without a cluster"),
+            }
+        }
+        let spec = self.spec.waves.get(wave).expect("a wave before the last one");
+        prop_assert!(!waves.contains(&wave) || !spec.pause || self.rollout.promoted > wave, "it was not promoted");
+        if waves.contains(&wave) && !spec.soak.is_zero() {
+            let settled = self.rollout.settled.expect("it has settled before");
+            prop_assert!(after.rollout.clock.saturating_sub(settled) >= spec.soak, "it has not soaked");
+        }
+        Ok(())
+    }
+
+    /// Before a decision: what all clusters have that can be reached, if it has ended the rollout.
+    fn check_end(&self, after: &Self, observed: &Observed) -> Result<(), TestCaseError> {
+        let has_ended = matches!(after.rollout.state, State::Complete | State::RolledBack);
+        if !has_ended || after.rollout.state == self.rollout.state {
+            return Ok(());
+        }
+        prop_assert_eq!(after.rollout.stable, Some(after.rollout.goal));
+        for seen in observed.clusters.iter().filter(|seen| !seen.is_away) {
+            let pin = seen.turn.as_ref().map(|turn| turn.revision).or(self.rollout.stable);
+            prop_assert_eq!(pin, Some(after.rollout.goal), "it has ended without a cluster");
+        }
+        Ok(())
+    }
+
+    fn work(&mut self, id: Uuid) {
+        // Each reading has a time of its own, whichever way the clock has jumped.
+        self.now += Duration::from_millis(1);
+        let turn = self.turns.get(&id);
+        let pin = turn.map(|turn| turn.revision).or(self.rollout.stable);
+        let Some(node) = self.nodes.get_mut(&id).filter(|node| node.matches && !node.is_away()) else { return };
+        if let Some(pin) = pin {
+            node.work(pin, turn, self.now);
+        }
+    }
+
+    fn work_all(&mut self) {
+        for id in self.nodes.keys().copied().collect::<Vec<_>>() {
+            self.work(id);
+        }
+    }
+
+    fn id(&self, node: usize) -> Option<Uuid> {
+        self.nodes.keys().nth(node % self.nodes.len().max(1)).copied()
+    }
+
+    fn node(&mut self, node: usize) -> Option<&mut Node> {
+        let id = self.id(node)?;
+        self.nodes.get_mut(&id)
+    }
+
+    fn command(&mut self, command: impl FnOnce(Rollout, &[i32]) -> Result<Rollout, Refused>) {
+        if let Ok(rollout) = command(self.rollout.clone(), &self.kept) {
+            self.rollout = rollout;
+            self.version += 1;
+        }
+    }
+
+    fn happen(&mut self, event: &Event) -> Result<(), TestCaseError> {
+        match event {
+            Event::Tick(seconds) => self.tick(Duration::from_secs(*seconds))?,
+            Event::LostTick => drop(self.decide(Duration::from_secs(1))),
+            Event::TickTwice => {
+                let (version, second) = (self.version, self.decide(Duration::from_secs(1)));
+                self.tick(Duration::from_secs(1))?;
+                if self.version == version {
+                    self.write(second.0, &second.1)?;
+                }
+            }
+            Event::Work(node) => self.id(*node).map_or((), |id| self.work(id)),
+            Event::WorkAll => self.work_all(),
+            Event::Edit(revision) if *revision != self.rollout.newest => {
+                self.kept.extend((!self.kept.contains(revision)).then_some(*revision));
+                (self.rollout.newest, self.rollout.edited) = (*revision, self.rollout.edited + 1);
+                self.version += 1;
+            }
+            Event::Respecify(spec) => self.spec = spec.clone(),
+            Event::Relabel(node, labels) => self.node(*node).into_iter().for_each(|node| node.labels = *labels),
+            Event::Join(labels) => {
+                let id = Uuid::from_u128(self.nodes.len() as u128 + 1);
+                self.nodes.insert(id, Node::new(*labels));
+            }
+            Event::Leave(node) => self.node(*node).into_iter().for_each(|node| node.matches = !node.matches),
+            Event::SetSilent(node, is) => self.node(*node).into_iter().for_each(|node| node.is_silent = *is),
+            Event::SetPaused(node, is) => self.node(*node).into_iter().for_each(|node| node.is_paused = *is),
+            Event::SetFate(node, revision, fate) => {
+                if let Some(of) = self.node(*node).and_then(|node| node.fates.get_mut(*revision)) {
+                    *of = *fate;
+                }
+            }
+            Event::JumpClock(seconds) => self.now += jiff::SignedDuration::from_secs(*seconds),
+            Event::Hold(is_held) => self.is_held = *is_held,
+            Event::Restore if self.rollout.state.is_running() => {
+                (self.rollout.state, self.rollout.reason) = (State::Stopped, Reason::Restored);
+            }
+            Event::Edit(_) | Event::Restore => {}
+            Event::Pause => self.command(|rollout, _| rollout.pause()),
+            Event::Resume => self.command(|rollout, _| rollout.resume()),
+            Event::Promote => self.command(|rollout, _| rollout.promote()),
+            Event::Abort => self.command(|rollout, _| rollout.abort()),
+            Event::Undo(to) => self.command(|rollout, kept| rollout.undo(*to, kept)),
+        }
+        Ok(())
+    }
+
+    /// From now on everything works, all clusters can be reached, and whatever waits for somebody gets what it waits for.
+    fn heal(&mut self) {
+        self.is_held = false;
+        if self.nodes.values().all(|node| !node.matches) {
+            self.nodes.insert(Uuid::from_u128(self.nodes.len() as u128 + 1), Node::new(0));
+        }
+        for node in self.nodes.values_mut() {
+            (node.is_silent, node.is_paused, node.fates) = (false, false, [Fate::Works; 3]);
+        }
+        if let Some(node) = self.nodes.values_mut().find(|node| node.matches) {
+            node.labels = u8::MAX;
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        matches!(self.rollout.state, State::Complete | State::RolledBack) && !self.rollout.must_begin()
+    }
+
+    fn run_to_the_end(&mut self) -> Result<(), TestCaseError> {
+        for _ in 0..LONGEST_END {
+            if self.has_ended() {
+                break;
+            }
+            self.work_all();
+            match (self.rollout.state, self.rollout.reason) {
+                (State::Stopped, Reason::Aborted) => self.command(|rollout, _| rollout.undo(None, &[1, 2, 3, 4])),
+                (State::Stopped, _) => self.command(|rollout, _| rollout.resume()),
+                _ => self.command(|rollout, _| rollout.promote()),
+            }
+            if self.rollout.reason == Reason::Aborted {
+                self.happen(&Event::Edit(self.rollout.newest % 4 + 1))?;
+            }
+            self.tick(Duration::from_secs(10))?;
+        }
+        prop_assert!(self.has_ended(), "it has not ended: {:?} of {:?}", self.rollout, self.spec);
+        self.work_all();
+        for (id, node) in self.nodes.iter().filter(|(_, node)| node.matches) {
+            prop_assert_eq!(node.applied, Some((self.rollout.goal, Applied::Fully)), "{}", id);
+        }
+        Ok(())
+    }
+}
+
+proptest! {
+    #[test]
+    fn whatever_happens_a_rollout_moves_only_whom_it_may_and_comes_to_an_end(
+        spec in spec(),
+        labels in prop::collection::vec(0..8_u8, 0..8),
+        has_stable in any::<bool>(),
+        events in prop::collection::vec(event(), 0..120),
+    ) {
+        let mut model = Model::new(spec, &labels, has_stable);
+        for event in &events {
+            model.happen(event)?;
+        }
+        model.heal();
+        model.run_to_the_end()?;
+    }
+
+    #[test]
+    fn every_cluster_is_in_the_first_wave_that_takes_it(
+        spec in spec(),
+        labels in prop::collection::vec(0..8_u8, 0..40),
+    ) {
+        let model = Model::new(spec, &labels, true);
+        let clusters = model.observe().clusters;
+        let waves = assign(SYNCSET, &model.spec, &clusters);
+        prop_assert_eq!(waves.len(), clusters.len());
+        for (seen, of) in clusters.iter().zip(&waves) {
+            for (index, wave) in model.spec.waves.iter().enumerate() {
+                let selects = matches!(wave.takes, Takes::Selected(_)) && seen.selected.get(index) == Some(&true);
+                prop_assert!(!selects || *of <= index, "an earlier wave would have taken it");
+                prop_assert!(*of != index || selects || matches!(wave.takes, Takes::Percent(_)));
+            }
+        }
+        for (index, wave) in model.spec.waves.iter().enumerate() {
+            let Takes::Percent(percent) = wave.takes else { continue };
+            let share = usize::try_from((clusters.len() as u64 * percent).div_ceil(100)).unwrap_or(usize::MAX);
+            let before = waves.iter().filter(|of| **of < index).count();
+            prop_assert_eq!(waves.iter().filter(|of| **of <= index).count(), share.max(before));
+        }
+        let reversed: Vec<Seen> = clusters.iter().rev().cloned().collect();
+        let again: Vec<usize> = assign(SYNCSET, &model.spec, &reversed).into_iter().rev().collect();
+        prop_assert_eq!(again, waves, "the order in which clusters are read makes no difference");
+    }
+}

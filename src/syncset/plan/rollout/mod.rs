@@ -1,0 +1,243 @@
+//! Rollouts: how a new content of a syncset with `spec.rollout` goes through its clusters, wave by wave.
+//!
+//! Each content is a revision. A cluster applies the revision to which it is pinned: a cluster that has had its turn has one of its own,
+//! all others have the stable one. [`decide()`] is called about once a second while a rollout runs, and says which clusters have their turn
+//! next; [`count`] says how far it is. What people ask for, such as to pause, changes the [`Rollout`] between two of these calls.
+//!
+//! Times are of the rollout's own clock, which counts only while it runs.
+
+mod commands;
+mod decide;
+mod spec;
+
+#[cfg(test)]
+mod laws;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use uuid::Uuid;
+
+pub use commands::Refused;
+pub use decide::{Counts, count, decide};
+pub use spec::{Amount, OnFailure, Spec, Takes, Wave};
+
+use crate::syncset::plan::health;
+
+/// Where the rollout of a syncset is, as it is stored (`towline_rollout`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rollout {
+    /// The revision that the document has.
+    pub newest: i32,
+    /// Counts the changes of `newest`.
+    pub edited: i64,
+    /// The change with which the present rollout began.
+    pub started: i64,
+    /// Of the present rollout. Each new one, and each move back, has the next.
+    pub number: i64,
+    /// What clusters without a turn have; none before the first rollout has ended.
+    pub stable: Option<i32>,
+    /// The revision to which it leads.
+    pub goal: i32,
+    pub state: State,
+    pub reason: Reason,
+    pub message: String,
+    /// The wave that runs, from 0; the last one is that of the clusters in no other.
+    pub wave: usize,
+    pub clock: Duration,
+    /// When the clusters of the wave were all done or had failed.
+    pub settled: Option<Duration>,
+    /// Since when the health of the clusters that are done is read again.
+    pub checking: Option<Duration>,
+    /// How many of the waves, from the first one on, somebody has promoted.
+    pub promoted: usize,
+    /// How many clusters of the wave have failed.
+    pub failures: usize,
+    /// How many had when somebody resumed it.
+    pub tolerated: usize,
+    /// Whether the guard has judged what the step to the goal deletes.
+    pub judged: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum State {
+    Running,
+    /// Nobody moves until somebody resumes it or edits the syncset.
+    Stopped,
+    RollingBack,
+    RolledBack,
+    /// The newest revision is the stable one.
+    Complete,
+}
+
+impl State {
+    pub const ALL: [Self; 5] = [Self::Running, Self::Stopped, Self::RollingBack, Self::RolledBack, Self::Complete];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Running => "Running",
+            Self::Stopped => "Stopped",
+            Self::RollingBack => "RollingBack",
+            Self::RolledBack => "RolledBack",
+            Self::Complete => "Complete",
+        }
+    }
+
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == name)
+    }
+
+    /// Whether clusters may have their turns.
+    pub fn is_running(self) -> bool {
+        matches!(self, Self::Running | Self::RollingBack)
+    }
+}
+
+/// What a rollout waits for, or why it has stopped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reason {
+    /// It has ended.
+    #[default]
+    None,
+    /// The guard has yet to judge what it deletes.
+    Judging,
+    /// The guard holds what it would delete.
+    Held,
+    /// Clusters have their turns.
+    Releasing,
+    /// The selector of the wave matches no cluster, and none has succeeded before.
+    EmptyWave,
+    /// No cluster of the wave could be reached.
+    Unreachable,
+    Soaking,
+    /// The health of the clusters that are done is read again.
+    Checking,
+    AwaitingPromotion,
+    /// Somebody has paused it.
+    Paused,
+    /// More clusters have failed than may.
+    Failures,
+    /// The database was restored.
+    Restored,
+    /// Somebody has ended it.
+    Aborted,
+}
+
+impl Reason {
+    pub const ALL: [Self; 13] = [
+        Self::None,
+        Self::Judging,
+        Self::Held,
+        Self::Releasing,
+        Self::EmptyWave,
+        Self::Unreachable,
+        Self::Soaking,
+        Self::Checking,
+        Self::AwaitingPromotion,
+        Self::Paused,
+        Self::Failures,
+        Self::Restored,
+        Self::Aborted,
+    ];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "",
+            Self::Judging => "Judging",
+            Self::Held => "Held",
+            Self::Releasing => "Releasing",
+            Self::EmptyWave => "EmptyWave",
+            Self::Unreachable => "Unreachable",
+            Self::Soaking => "Soaking",
+            Self::Checking => "Checking",
+            Self::AwaitingPromotion => "AwaitingPromotion",
+            Self::Paused => "Paused",
+            Self::Failures => "Failures",
+            Self::Restored => "Restored",
+            Self::Aborted => "Aborted",
+        }
+    }
+
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.as_str() == name)
+    }
+}
+
+/// A cluster that is or was pinned by a rollout of the syncset (`towline_turn`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// What it is pinned to.
+    pub revision: i32,
+    /// The rollout that has pinned it.
+    pub number: i64,
+    /// The wave that ran then.
+    pub wave: usize,
+    /// When, by the rollout's clock.
+    pub released: Duration,
+    /// Whether it was seen to have applied the revision, and to be healthy if that is read. It stays so.
+    pub done: bool,
+    /// Only a reading of its health other than this one counts.
+    pub read_before: Option<Timestamp>,
+}
+
+/// What is known of a cluster that the syncset is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    pub id: Uuid,
+    /// For each wave, whether its selector matches the cluster.
+    pub selected: Vec<bool>,
+    /// Whether it is paused, or was not reached when it was last asked.
+    pub is_away: bool,
+    pub turn: Option<Turn>,
+    pub applied: Applied,
+    pub health: Option<Reading>,
+}
+
+/// Whether a cluster has applied the goal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Applied {
+    /// Not yet, or it has failed in a way that may pass.
+    Not,
+    /// With nothing left to be deleted.
+    Fully,
+    /// It has failed, and only a change mends that.
+    Never,
+}
+
+/// The last reading of the health of the syncset on a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reading {
+    pub at: Timestamp,
+    /// None if it was read of something else than what is applied now.
+    pub state: Option<health::State>,
+}
+
+/// What was found out for one decision.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Observed {
+    /// The clusters that the syncset is for.
+    pub clusters: Vec<Seen>,
+    /// Those that had a turn, and that it is for no more.
+    pub left: Vec<Uuid>,
+    /// Whether the guard holds the deletions of the syncset.
+    pub is_held: bool,
+}
+
+/// A change of what is stored of the clusters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Move {
+    /// Pins it to the goal. Its health counts again once a later reading than this one is there.
+    Release { cluster: Uuid, read_before: Option<Timestamp> },
+    /// It is done: any reading of its health counts again.
+    Done { cluster: Uuid },
+    /// Has its health read again.
+    Reread { cluster: Uuid, before: Timestamp },
+    /// The health of those that are done was read again: any reading counts.
+    Checked,
+    /// Forgets its turn, since the syncset is not for it any more.
+    Leave { cluster: Uuid },
+    /// Forgets all turns, since all clusters have the stable revision.
+    Settle,
+}
