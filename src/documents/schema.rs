@@ -15,6 +15,7 @@ pub const SCHEMA: Migrations = Migrations::new(
             include_str!("schema/history.sql"),
             include_str!("schema/origin.sql"),
             include_str!("schema/write.sql"),
+            include_str!("schema/rollout.sql"),
             include_str!("schema/procedure.sql"),
             include_str!("schema/renumber.sql"),
             include_str!("schema/compact.sql"),

@@ -99,6 +99,13 @@ begin
           if not is_new then
             w.id := r.id; w.created_at := r.created_at;
             if w.deleted_at is not null then w.deleted_at := coalesce(r.deleted_at, moment); end if;
+          end if;
+          -- While the document is as it was. A new syncset has no rollout that could have to end.
+          if w.kind in ('syncsets', 'selectorsyncsets') and (w.data #> '{spec,rollout}' is not null
+            or not is_new and exists (select from towline_rollout where syncset = w.id)) then
+            perform towline_revise(w, is_new);
+          end if;
+          if not is_new then
             insert into towline_documents as t select w.* on conflict (kind, id) do update set labels = w.labels,
               annotations = w.annotations, finalizers = w.finalizers, generation = w.generation, version = v, updated_at = moment,
               deleted_at = w.deleted_at, data = w.data, status = w.status, kib = w.kib,

@@ -26,6 +26,7 @@ create function towline_remove(of_kind text, of_id uuid) returns jsonb language 
 declare had jsonb;
 begin
   delete from towline_documents where kind = of_kind and id = of_id returning labels into had;
+  if of_kind in ('syncsets', 'selectorsyncsets') then perform towline_end_rollout(of_id); end if;
   return had;
 end $$;
 

@@ -21,6 +21,7 @@ mod pass_store;
 mod preparing;
 mod protocol;
 mod raw;
+mod revisions;
 mod schema;
 pub(crate) mod usage;
 mod versions;

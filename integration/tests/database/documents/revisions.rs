@@ -1,0 +1,186 @@
+//! The revisions of a syncset with a rollout: which content gets one, and which are kept.
+
+use serde_json::{Value, json};
+use towline::test_api::documents::{Kind, renumber};
+
+use crate::documents::dispatch::{document, removal};
+use crate::documents::world::{Stage, Written, run};
+
+/// A syncset with this content, which goes to clusters with this label.
+fn spec(content: &str, tier: &str, with_rollout: bool) -> Value {
+    let rollout = with_rollout.then(|| json!({"waves": [{"name": tier, "percent": 10}]}));
+    let mut spec = json!({"clusterDeploymentSelector": {"matchLabels": {"tier": tier}}, "clusterNamespaces": ["*"],
+        "resources": [{"kind": "ConfigMap", "data": {"content": content}}], "rollout": rollout});
+    if let Some(fields) = spec.as_object_mut() {
+        fields.retain(|_, value| !value.is_null());
+    }
+    json!({ "spec": spec })
+}
+
+struct Subject {
+    stage: Stage,
+    writer: Written,
+    generation: i64,
+}
+
+impl Subject {
+    async fn new(name: &str) -> Self {
+        let stage = Stage::new(name).await;
+        let writer = stage.writer();
+        Self { stage, writer, generation: 0 }
+    }
+
+    async fn write(&mut self, spec: Value) -> i64 {
+        self.generation += 1;
+        self.writer.version(document(Kind::SelectorSyncSet, "s", self.generation, spec, &[])).await
+    }
+
+    /// As `revision@generation:content`, each with the version that its document had.
+    async fn revisions(&self) -> Vec<(String, i64)> {
+        let text = "select revision || '@' || generation || ':' || (content #>> '{resources,0,data,content}'), version \
+             from towline_revision r order by revision";
+        let rows = self.stage.sql.query(text, &[]).await.expect("rows");
+        rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+    }
+
+    async fn names(&self) -> Vec<String> {
+        self.revisions().await.into_iter().map(|(name, _)| name).collect()
+    }
+
+    /// Its row, in words.
+    async fn rollout(&self) -> String {
+        let text = "select concat_ws(' ', 'newest', newest, 'stable', coalesce(stable, 0), 'goal', goal, 'edited', edited, 'started', started, state, reason) \
+             from towline_rollout";
+        let rows = self.stage.sql.query(text, &[]).await.expect("rows");
+        rows.iter().map(|row| row.get::<_, String>(0)).collect::<Vec<_>>().join("; ")
+    }
+
+    /// Rows of revisions, rollouts and turns.
+    async fn rows(&self) -> i64 {
+        let text = "select (select count(*) from towline_revision) + (select count(*) from towline_rollout) \
+             + (select count(*) from towline_turn)";
+        self.stage.number(text).await
+    }
+
+    async fn pin(&self, revision: i32) {
+        let text = format!(
+            "insert into towline_turn select syncset, gen_random_uuid(), {revision}, 1, 0, 0 from towline_rollout"
+        );
+        self.stage.run(&text).await;
+    }
+}
+
+#[test]
+fn each_new_content_gets_a_revision_and_nothing_else_does() {
+    run(async {
+        let mut subject = Subject::new("revised").await;
+        let first = subject.write(spec("a", "x", true)).await;
+        assert_eq!(subject.revisions().await, [("1@1:a".to_owned(), first)]);
+        assert_eq!(subject.rollout().await, "newest 1 stable 0 goal 1 edited 1 started 0 Running Judging");
+        subject.write(spec("a", "y", true)).await;
+        assert_eq!(subject.names().await, ["1@1:a"], "whom it is for, and its waves, are no content");
+        assert!(subject.rollout().await.contains("edited 1 "));
+        let second = subject.write(spec("b", "y", true)).await;
+        assert_eq!(subject.revisions().await, [("1@1:a".to_owned(), first), ("2@3:b".to_owned(), second)]);
+        subject.write(spec("a", "y", true)).await;
+        assert_eq!(subject.revisions().await.first(), Some(&("1@1:a".to_owned(), first)), "as it was sent before");
+        assert_eq!(subject.names().await, ["1@1:a", "2@3:b"]);
+        assert!(
+            subject.rollout().await.starts_with("newest 1 stable 0 goal 1 edited 3 started 0"),
+            "{}",
+            subject.rollout().await
+        );
+        subject.write(spec("c", "y", true)).await;
+        assert_eq!(subject.names().await, ["1@1:a", "2@3:b", "3@5:c"], "no number is given twice");
+        // Content that the server stores out of line.
+        let large: String =
+            (0..300_000_u64).map(|at| char::from(b'a' + u8::try_from(at * at % 23).expect("small"))).collect();
+        subject.write(spec(&large, "y", true)).await;
+        subject.write(spec(&large, "z", true)).await;
+        subject.write(spec(&large.replacen('a', "b", 1), "z", true)).await;
+        subject.write(spec(&large, "z", true)).await;
+        assert_eq!(subject.stage.number("select count(*) from towline_revision").await, 5);
+        assert!(subject.rollout().await.starts_with("newest 4 "));
+    });
+}
+
+#[test]
+fn what_clusters_have_when_a_rollout_is_added_stays_as_it_is() {
+    run(async {
+        let mut subject = Subject::new("added").await;
+        let before = subject.write(spec("a", "x", false)).await;
+        assert_eq!(subject.rows().await, 0);
+        subject.write(spec("a", "x", true)).await;
+        assert_eq!(subject.revisions().await, [("1@1:a".to_owned(), before)]);
+        assert_eq!(subject.rollout().await, "newest 1 stable 1 goal 1 edited 0 started 0 Complete ");
+        subject.pin(1).await;
+        subject.write(spec("a", "x", false)).await;
+        assert_eq!(subject.rows().await, 0, "the document's content is all there is");
+        // Together with another content.
+        let after = subject.write(spec("b", "y", true)).await;
+        assert_eq!(subject.revisions().await, [("1@3:a".to_owned(), before + 2), ("2@4:b".to_owned(), after)]);
+        assert_eq!(subject.rollout().await, "newest 2 stable 1 goal 1 edited 1 started 0 Complete ");
+    });
+}
+
+#[test]
+fn a_syncset_that_is_deleted_has_no_rollout() {
+    run(async {
+        let mut subject = Subject::new("endedrollout").await;
+        subject.write(spec("a", "x", true)).await;
+        subject.pin(1).await;
+        subject.writer.version(removal(Kind::SelectorSyncSet, "s")).await;
+        assert_eq!(subject.rows().await, 0);
+        // With a finalizer.
+        subject.write(spec("a", "x", true)).await;
+        assert_eq!(subject.rows().await, 2);
+        let mut deleting = document(Kind::SelectorSyncSet, "s", 1, spec("a", "x", true), &[]);
+        for change in &mut deleting.changes {
+            let row = change.row.as_mut().expect("a row");
+            row.deleted_at = Some("2026-11-19T08:00:00Z".parse().expect("a time"));
+            row.finalizers = vec!["example.com/kept".to_owned()];
+        }
+        subject.writer.version(deleting).await;
+        assert_eq!(subject.rows().await, 0);
+    });
+}
+
+#[test]
+fn ten_revisions_are_kept_and_those_in_use() {
+    run(async {
+        let mut subject = Subject::new("keptrevisions").await;
+        for content in ["a", "b", "c"] {
+            subject.write(spec(content, "x", true)).await;
+        }
+        // As they are in the middle of a rollout; the second one nobody has any more.
+        subject.stage.run("update towline_rollout set stable = 1, goal = 3, started = 2").await;
+        subject.pin(4).await;
+        for content in ["d", "e", "f", "g", "h", "i", "j", "k", "l"] {
+            subject.write(spec(content, "x", true)).await;
+        }
+        let kept = "select array_agg(revision order by revision)::text from towline_revision";
+        let revisions: String = subject.stage.sql.query_one(kept, &[]).await.expect("a row").get(0);
+        assert_eq!(revisions, "{1,3,4,5,6,7,8,9,10,11,12}");
+        for content in ["m", "n"] {
+            subject.write(spec(content, "x", true)).await;
+        }
+        let revisions: String = subject.stage.sql.query_one(kept, &[]).await.expect("a row").get(0);
+        assert_eq!(revisions, "{1,3,4,5,6,7,8,9,10,11,12,13,14}");
+        subject.write(spec("o", "x", true)).await;
+        let revisions: String = subject.stage.sql.query_one(kept, &[]).await.expect("a row").get(0);
+        assert_eq!(revisions, "{1,3,4,6,7,8,9,10,11,12,13,14,15}");
+    });
+}
+
+#[test]
+fn a_restored_database_moves_nobody() {
+    run(async {
+        let mut subject = Subject::new("restoredrollout").await;
+        subject.write(spec("a", "x", true)).await;
+        renumber(&subject.stage.database(), true).await.expect("an answer").expect("a base");
+        assert!(subject.rollout().await.ends_with("Stopped Restored"));
+        subject.stage.run("update towline_rollout set state = 'Complete', reason = ''").await;
+        renumber(&subject.stage.database(), true).await.expect("an answer").expect("a base");
+        assert!(subject.rollout().await.ends_with("Complete "));
+    });
+}

@@ -1,0 +1,85 @@
+-- Rollouts: while a syncset has `spec.rollout`, each cluster applies the revision to which it is pinned, and not the document's content.
+--
+-- `towline_write` changes these tables under its lock. So whoever holds a row of them must never wait for that lock.
+
+-- Each content that a syncset with a rollout had, with the generation and the version that the document had with it.
+create table towline_revision (
+  syncset uuid not null, revision int not null, generation bigint not null, version bigint not null, made timestamptz not null,
+  content jsonb not null, primary key (syncset, revision));
+do $$
+begin
+  alter table towline_revision alter column content set compression lz4;
+exception when feature_not_supported or syntax_error then null;
+end $$;
+
+-- `newest` is the revision that the document has, and `edited` counts its changes; `started` is the change with which the present rollout
+-- began, so a new one has to begin where it is smaller. Clusters without a turn have `stable`; where it is null, they have nothing.
+-- `goal` is where the present rollout leads. `clock`, `settled` and `checking` are milliseconds of the rollout's own clock.
+create table towline_rollout (
+  syncset uuid primary key, newest int not null, edited bigint not null, started bigint not null, number bigint not null default 0,
+  stable int, goal int not null, state text not null, reason text not null default '', message text not null default '',
+  wave int not null default 0, clock bigint not null default 0, settled bigint, checking bigint, promoted int not null default 0,
+  failures int not null default 0, tolerated int not null default 0, judged boolean not null default false,
+  since timestamptz not null, actor text not null default '') with (fillfactor = 70);
+
+-- Clusters that were pinned to a revision, by which rollout of the syncset, in which of its waves, and when by its clock.
+create table towline_turn (
+  syncset uuid not null, cluster uuid not null, revision int not null, number bigint not null, wave int not null,
+  released bigint not null, done boolean not null default false, read_before timestamptz,
+  primary key (syncset, cluster)) with (fillfactor = 70);
+create index on towline_turn (cluster);
+
+-- What a rollout moves: a `spec` without which clusters it is for. For whom a syncset is, the document says alone.
+create function towline_content(spec jsonb) returns jsonb language sql immutable as $$
+  select spec - '{clusterDeploymentRefs,clusterDeploymentSelector,clusterNamespaces,rollout}'::text[]
+$$;
+
+-- Ends the rollout of a syncset, and forgets its revisions.
+create function towline_end_rollout(of_syncset uuid) returns void language plpgsql set plan_cache_mode = force_custom_plan as $$
+begin
+  delete from towline_rollout where syncset = of_syncset;
+  if not found then return; end if;
+  delete from towline_turn where syncset = of_syncset;
+  delete from towline_revision where syncset = of_syncset;
+end $$;
+
+-- Notes the content of a syncset that is about to be written, or was just made.
+create function towline_revise(document towline_documents, is_new boolean) returns void language plpgsql
+set plan_cache_mode = force_custom_plan as $$
+declare
+  revised jsonb := towline_content(document.data->'spec'); rollout towline_rollout; to_revision int;
+begin
+  if document.deleted_at is not null or document.data #> '{spec,rollout}' is null then
+    perform towline_end_rollout(document.id);
+    return;
+  end if;
+  select * into rollout from towline_rollout where syncset = document.id for update;
+  if not found then
+    rollout := jsonb_populate_record(null::towline_rollout, jsonb_build_object('syncset', document.id, 'edited', 0, 'started', 0,
+      'newest', 0, 'number', 0, 'goal', 1, 'state', 'Running', 'reason', 'Judging', 'message', '', 'wave', 0, 'clock', 0, 'promoted', 0,
+      'failures', 0, 'tolerated', 0, 'judged', false, 'since', document.updated_at, 'actor', ''));
+    if not is_new then
+      -- What clusters have is what they keep.
+      insert into towline_revision select d.id, 1, d.generation, d.version, d.updated_at, towline_content(d.data->'spec')
+        from towline_documents d where d.kind = document.kind and d.id = document.id;
+      rollout.stable := 1; rollout.newest := 1; rollout.state := 'Complete'; rollout.reason := '';
+    end if;
+    insert into towline_rollout select rollout.*;
+  end if;
+  if exists (select from towline_revision where syncset = document.id and revision = rollout.newest and content = revised) then
+    return;
+  end if;
+  select revision into to_revision from towline_revision where syncset = document.id and content = revised
+    order by revision desc limit 1;
+  if not found then
+    select coalesce(max(revision), 0) + 1 into to_revision from towline_revision where syncset = document.id;
+    insert into towline_revision values
+      (document.id, to_revision, document.generation, document.version, document.updated_at, revised);
+  end if;
+  update towline_rollout set newest = to_revision, edited = edited + 1 where syncset = document.id;
+  -- Ten are kept, and those in use.
+  delete from towline_revision r where r.syncset = document.id
+    and r.revision < (select revision from towline_revision where syncset = document.id order by revision desc offset 9 limit 1)
+    and (r.revision = any (array[rollout.stable, rollout.goal, to_revision])) is not true
+    and not exists (select from towline_turn t where t.syncset = document.id and t.revision = r.revision);
+end $$;
