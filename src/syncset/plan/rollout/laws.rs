@@ -299,6 +299,14 @@ impl Model {
             after.rollout.clock.saturating_sub(self.rollout.clock) <= Duration::from_secs(10),
             "time has jumped"
         );
+        for seen in &observed.clusters {
+            let is_finished = moves.contains(&Move::Done { cluster: seen.id });
+            let before = seen.turn.as_ref().and_then(|turn| turn.read_before);
+            let works =
+                seen.health.is_some_and(|read| Some(read.at) != before && read.state == Some(health::State::Current));
+            let is_done = seen.applied == Applied::Fully && (works || !self.spec.reads_health);
+            prop_assert!(!is_finished || is_done, "it is not done");
+        }
         if released.is_empty() {
             return Ok(());
         }

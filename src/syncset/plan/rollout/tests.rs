@@ -250,3 +250,370 @@ fn states_and_reasons_are_stored_by_their_names() {
     }
     assert_eq!((State::of_name("Waltzing"), Reason::of_name("Rain")), (None, None));
 }
+
+#[test]
+fn a_jump_of_the_clock_or_a_long_silence_lets_nothing_expire() {
+    let mut world = World::new(spec(&canary(), Some("1m")), vec![cluster(1, &[true])]);
+    world.tick();
+    world.tick();
+    for _ in 0..6 {
+        world.now += Duration::from_hours(9);
+        world.tick_after(Duration::from_hours(9));
+    }
+    world.is(State::Running, Reason::Releasing);
+    world.tick_after(TICK);
+    world.is(State::Stopped, Reason::Failures);
+    assert_eq!(world.rollout.clock, Duration::from_secs(62), "ten seconds of each silence count");
+}
+
+#[test]
+fn time_does_not_pass_while_a_rollout_is_stopped() {
+    let mut world = World::new(spec(&canary(), None), vec![cluster(1, &[true])]);
+    world.tick();
+    world.tick();
+    world.rollout = world.rollout.clone().pause().expect("it can be paused");
+    let before = world.rollout.clone();
+    world.tick_after(Duration::from_secs(10));
+    assert_eq!(world.rollout, before);
+}
+
+#[test]
+fn a_cluster_that_flaps_stays_done_and_holds_up_only_the_check_at_the_end_of_the_soak() {
+    let mut rollout = canary();
+    rollout["waves"][0]["soak"] = json!("2m");
+    let mut world = World::new(spec(&rollout, Some("1m")), vec![cluster(1, &[true]), cluster(2, &[false])]);
+    world.tick();
+    world.tick();
+    world.apply(1, health::State::Current);
+    for state in
+        [health::State::Progressing, health::State::Unknown, health::State::Current].into_iter().cycle().take(12)
+    {
+        world.tick_after(Duration::from_secs(10));
+        world.is(State::Running, Reason::Soaking);
+        world.apply(1, state);
+    }
+    world.tick_after(Duration::from_secs(10));
+    world.is(State::Running, Reason::Checking);
+    world.tick();
+    world.is(State::Running, Reason::Checking);
+    assert_eq!(world.released(), [1], "the reading before the check does not count");
+    world.apply(1, health::State::Progressing);
+    world.tick();
+    world.is(State::Running, Reason::Checking);
+    world.apply(1, health::State::Current);
+    world.tick();
+    world.tick();
+    assert_eq!(world.released(), [2]);
+}
+
+#[test]
+fn whoever_is_not_current_by_the_end_of_the_check_has_failed() {
+    let mut rollout = canary();
+    rollout["waves"][0]["soak"] = json!("5s");
+    for (state, ticks) in [(health::State::Failed, 1), (health::State::Progressing, 7)] {
+        let mut world = World::new(spec(&rollout, Some("1m")), vec![cluster(1, &[true]), cluster(2, &[false])]);
+        world.tick();
+        world.tick();
+        world.apply(1, health::State::Current);
+        world.tick();
+        world.tick_after(Duration::from_secs(5));
+        world.is(State::Running, Reason::Checking);
+        world.apply(1, state);
+        for _ in 1..ticks {
+            world.tick_after(Duration::from_secs(10));
+            world.is(State::Running, Reason::Checking);
+        }
+        world.tick_after(Duration::from_secs(10));
+        world.is(State::Stopped, Reason::Failures);
+        assert_eq!(world.released(), [1], "{state:?}");
+    }
+}
+
+#[test]
+fn a_wave_that_waits_to_be_promoted_is_not_checked_again() {
+    let mut rollout = canary();
+    rollout["waves"][0]["soak"] = json!("5s");
+    rollout["waves"][0]["pause"] = json!(true);
+    let mut world = World::new(spec(&rollout, Some("1m")), vec![cluster(1, &[true]), cluster(2, &[false])]);
+    world.tick();
+    world.tick();
+    assert!(world.rollout.clone().promote().is_err(), "it does not wait yet");
+    world.apply(1, health::State::Current);
+    world.tick();
+    world.tick_after(Duration::from_secs(5));
+    world.apply(1, health::State::Current);
+    world.tick();
+    world.is(State::Running, Reason::AwaitingPromotion);
+    world.apply(1, health::State::Progressing);
+    for _ in 0..20 {
+        world.tick_after(Duration::from_secs(10));
+        world.is(State::Running, Reason::AwaitingPromotion);
+    }
+    world.rollout = world.rollout.clone().promote().expect("it waits");
+    world.tick();
+    world.tick();
+    assert_eq!(world.released(), [1, 2]);
+}
+
+#[test]
+fn a_cluster_that_dies_in_its_turn_keeps_its_place_and_fails_in_the_end() {
+    let mut rollout = canary();
+    rollout["waves"] = json!([]);
+    let mut world = World::new(spec(&rollout, Some("1m")), vec![cluster(1, &[]), cluster(2, &[])]);
+    world.tick();
+    world.tick();
+    world.at(1).is_away = true;
+    for _ in 0..6 {
+        world.tick_after(Duration::from_secs(10));
+        world.is(State::Running, Reason::Releasing);
+    }
+    assert_eq!(world.released(), [1], "one at a time");
+    world.tick_after(TICK);
+    world.is(State::Stopped, Reason::Failures);
+    world.at(1).is_away = false;
+    world.apply(1, health::State::Current);
+    world.rollout = world.rollout.clone().resume().expect("it has stopped after a failure");
+    world.tick();
+    assert_eq!((world.rollout.failures, world.released()), (0, vec![2]), "a cluster that recovers is done");
+}
+
+#[test]
+fn a_wave_of_which_nobody_can_be_reached_waits_and_one_that_is_back_later_has_its_turn_then() {
+    let clusters = vec![cluster(1, &[true]), cluster(2, &[true]), cluster(3, &[false])];
+    let mut world = World::new(spec(&canary(), None), clusters);
+    world.at(1).is_away = true;
+    world.at(2).is_away = true;
+    world.tick();
+    assert_eq!(world.play(3), []);
+    world.is(State::Running, Reason::Unreachable);
+    world.at(2).is_away = false;
+    assert_eq!(world.play(2), [2], "the other one is not waited for");
+    assert_eq!(world.rollout.wave, 1);
+    world.at(1).is_away = false;
+    assert_eq!(world.play(4), [1, 3]);
+    world.is(State::Complete, Reason::None);
+}
+
+#[test]
+fn a_typo_in_a_selector_does_not_send_everything_to_the_last_wave() {
+    let mut world = World::new(spec(&canary(), None), vec![cluster(1, &[false]), cluster(2, &[false])]);
+    world.tick();
+    assert_eq!(world.play(5), []);
+    world.is(State::Running, Reason::EmptyWave);
+    assert_eq!(world.rollout.message, "the selector of wave canary matches no cluster");
+    world.at(2).selected = vec![true];
+    assert_eq!(world.play(5), [2, 1]);
+    world.is(State::Complete, Reason::None);
+    let waves = json!({"waves": [
+        {"name": "a", "clusterSelector": {}}, {"name": "b", "clusterSelector": {}}], "maxConcurrent": "100%"});
+    let clusters = vec![cluster(1, &[true, false]), cluster(2, &[false, false])];
+    let mut world = World::new(spec(&waves, None), clusters);
+    world.tick();
+    assert_eq!(world.play(6), [1, 2], "once somebody has succeeded, an empty wave is passed over");
+    world.is(State::Complete, Reason::None);
+}
+
+#[test]
+fn shares_of_few_clusters_are_never_nobody() {
+    for (clusters, percent, in_first, at_once) in
+        [(1, 10, 1, 1), (1, 50, 1, 1), (2, 10, 1, 1), (2, 50, 1, 1), (3, 10, 1, 1), (3, 50, 2, 1), (4, 50, 2, 1)]
+    {
+        let rollout = json!({"waves": [{"name": "some", "percent": percent}], "maxConcurrent": format!("{percent}%")});
+        let all = (1..=clusters).map(|number| cluster(number, &[false])).collect();
+        let mut world = World::new(spec(&rollout, None), all);
+        world.tick();
+        world.tick();
+        let counts = count(SYNCSET, &world.spec, &world.rollout, &world.observed.clusters);
+        assert_eq!(counts[0].clusters, in_first, "{percent} % of {clusters}");
+        assert_eq!(world.released().len(), at_once, "{percent} % of {clusters}");
+    }
+}
+
+#[test]
+fn an_edit_begins_anew_and_clusters_keep_what_they_have_until_their_turn() {
+    let mut world = World::new(spec(&canary(), None), vec![cluster(1, &[true]), cluster(2, &[false])]);
+    world.tick();
+    assert_eq!(world.play(1), [1]);
+    (world.rollout.newest, world.rollout.edited) = (3, 6);
+    world.tick();
+    world.is(State::Running, Reason::Judging);
+    assert_eq!((world.rollout.goal, world.rollout.stable, world.rollout.judged), (3, Some(1), false));
+    assert_eq!(world.at(1).turn.as_ref().map(|turn| turn.revision), Some(2));
+    assert_eq!(world.play(4), [1, 2]);
+    world.is(State::Complete, Reason::None);
+}
+
+#[test]
+fn an_edit_back_to_the_stable_content_is_an_undo_without_waves() {
+    let clusters = vec![cluster(1, &[true]), cluster(2, &[false]), cluster(3, &[true])];
+    let mut world = World::new(spec(&canary(), None), clusters);
+    world.tick();
+    assert_eq!(world.play(2), [1, 3]);
+    (world.rollout.newest, world.rollout.edited) = (1, 6);
+    world.tick();
+    world.is(State::RollingBack, Reason::Judging);
+    assert_eq!(world.play(4), [1, 3], "who has it already is left alone");
+    world.is(State::RolledBack, Reason::None);
+    assert_eq!((world.rollout.stable, world.rollout.newest), (Some(1), 1));
+}
+
+#[test]
+fn an_edit_that_was_taken_back_before_anybody_had_it_is_complete_at_once() {
+    let mut world = World::new(spec(&canary(), None), vec![cluster(1, &[true])]);
+    (world.rollout.newest, world.rollout.edited) = (1, 7);
+    world.tick();
+    world.is(State::Complete, Reason::None);
+    assert_eq!(world.released(), []);
+}
+
+#[test]
+fn going_back_counts_no_earlier_reading_of_the_old_content() {
+    let mut world = World::new(spec(&canary(), Some("1m")), vec![cluster(1, &[true])]);
+    world.apply(1, health::State::Current);
+    world.at(1).applied = Applied::Not;
+    world.tick();
+    world.tick();
+    world.rollout = world.rollout.clone().undo(None, &[1, 2]).expect("it can be undone");
+    world.tick();
+    // It has the old content again, and what was read before it had the new one.
+    world.at(1).applied = Applied::Fully;
+    world.tick();
+    world.is(State::RollingBack, Reason::Releasing);
+    world.apply(1, health::State::Current);
+    world.tick();
+    world.is(State::RolledBack, Reason::None);
+}
+
+#[test]
+fn going_back_waits_for_nobody_who_is_away() {
+    let mut rollout = canary();
+    rollout["maxConcurrent"] = json!(3);
+    let clusters = vec![cluster(1, &[true]), cluster(2, &[true]), cluster(3, &[true])];
+    let mut world = World::new(spec(&rollout, None), clusters);
+    world.tick();
+    assert_eq!(world.play(1), [1, 2, 3]);
+    world.rollout = world.rollout.clone().undo(None, &[1, 2]).expect("it can be undone");
+    world.at(1).is_away = true;
+    world.tick();
+    assert_eq!(world.released(), [2, 3]);
+    world.at(2).is_away = true;
+    world.apply(3, health::State::Current);
+    world.tick();
+    world.is(State::RolledBack, Reason::None);
+}
+
+#[test]
+fn a_cluster_whose_labels_change_moves_on_and_never_back() {
+    let waves = json!({"waves": [
+        {"name": "a", "clusterSelector": {}}, {"name": "b", "clusterSelector": {}}], "maxConcurrent": 1});
+    let clusters = vec![cluster(1, &[true, false]), cluster(2, &[false, true]), cluster(3, &[false, false])];
+    let mut world = World::new(spec(&waves, None), clusters);
+    world.tick();
+    assert_eq!(world.play(2), [1]);
+    assert_eq!(world.rollout.wave, 1);
+    // One that has had its turn keeps it; one of a later wave joins the one that runs.
+    world.at(1).selected = vec![false, false];
+    world.at(3).selected = vec![true, false];
+    assert_eq!(world.play(4), [3, 2]);
+    world.is(State::Complete, Reason::None);
+}
+
+#[test]
+fn a_cluster_that_the_syncset_leaves_loses_its_turn_and_one_that_joins_has_one() {
+    let mut world = World::new(spec(&canary(), None), vec![cluster(1, &[true]), cluster(2, &[false])]);
+    world.tick();
+    world.tick();
+    world.observed.clusters.retain(|seen| seen.id != id(1));
+    world.observed.left.push(id(1));
+    world.observed.clusters.push(cluster(3, &[true]));
+    world.released();
+    assert_eq!(world.play(4), [3, 2]);
+    assert!(world.observed.left.is_empty());
+    world.is(State::Complete, Reason::None);
+}
+
+#[test]
+fn after_a_restore_or_a_pause_nobody_moves_until_it_is_resumed_not_even_for_an_edit() {
+    for reason in [Reason::Restored, Reason::Paused] {
+        let mut world = World::new(spec(&canary(), None), vec![cluster(1, &[true]), cluster(2, &[false])]);
+        world.tick();
+        (world.rollout.state, world.rollout.reason) = (State::Stopped, reason);
+        (world.rollout.newest, world.rollout.edited) = (3, 6);
+        assert_eq!(world.play(3), []);
+        world.is(State::Stopped, reason);
+        world.rollout = world.rollout.clone().resume().expect("it can be resumed");
+        world.tick();
+        assert_eq!(world.rollout.goal, 3);
+        assert_eq!(world.play(4), [1, 2]);
+        world.is(State::Complete, Reason::None);
+    }
+}
+
+#[test]
+fn what_was_aborted_begins_with_an_edit_or_is_undone() {
+    let mut world = World::new(spec(&canary(), None), vec![cluster(1, &[true]), cluster(2, &[false])]);
+    world.tick();
+    assert_eq!(world.play(1), [1]);
+    world.rollout = world.rollout.clone().abort().expect("it runs");
+    assert_eq!(world.play(2), []);
+    assert!(world.rollout.clone().resume().is_err());
+    assert!(world.rollout.clone().abort().is_err());
+    let mut edited = World { spec: world.spec.clone(), rollout: world.rollout.clone(), ..world };
+    (edited.rollout.newest, edited.rollout.edited) = (3, 6);
+    edited.tick();
+    edited.is(State::Running, Reason::Judging);
+    edited.rollout = edited.rollout.clone().abort().expect("it runs again").undo(Some(2), &[1, 2, 3]).expect("kept");
+    edited.tick();
+    assert_eq!(edited.play(4), [1, 2], "whoever has it already is looked at again");
+    edited.is(State::RolledBack, Reason::None);
+    assert_eq!(edited.rollout.stable, Some(2));
+}
+
+#[test]
+fn a_command_for_a_state_that_has_passed_is_refused_and_says_what_is_now() {
+    let complete = Rollout { started: 5, newest: 1, ..rollout() };
+    let stopped = Rollout { state: State::Stopped, reason: Reason::Failures, newest: 2, goal: 2, ..complete.clone() };
+    let refused = |result: Result<Rollout, Refused>| result.expect_err("it is refused").to_string();
+    for (text, message) in [
+        (
+            refused(complete.clone().pause()),
+            "the rollout is Complete, and only one that runs or rolls back can be paused",
+        ),
+        (
+            refused(complete.clone().resume()),
+            "the rollout is Complete, and only one that was paused, has stopped after failures, or was restored can be resumed",
+        ),
+        (
+            refused(stopped.clone().promote()),
+            "the rollout is Stopped (Failures), and only one that waits for it can be promoted",
+        ),
+        (refused(complete.clone().abort()), "the rollout is Complete, and only one that has not ended can be aborted"),
+        (
+            refused(complete.clone().undo(None, &[1, 2])),
+            "all clusters have the stable revision 1 already: name another one that is kept",
+        ),
+        (refused(stopped.clone().undo(Some(9), &[1, 2])), "revision 9 is not kept"),
+    ] {
+        assert_eq!(text, message);
+    }
+    let back = stopped.clone().undo(None, &[1, 2]).expect("it can be undone");
+    assert_eq!((back.state, back.goal, back.number, back.judged), (State::RollingBack, 1, 4, false));
+    let paused = back.pause().expect("it runs").resume().expect("it was paused");
+    assert_eq!(paused.state, State::RollingBack, "where it leads is remembered");
+    let again = Rollout { state: State::RolledBack, ..stopped }.undo(Some(2), &[1, 2]).expect("it is kept");
+    assert_eq!((again.state, again.wave), (State::Running, 0), "the newest content goes in waves again");
+}
+
+#[test]
+fn a_rollout_that_a_newer_release_has_written_is_not_read_as_something_else() {
+    assert!(Spec::read(&json!({}), None).is_some());
+    for rollout in [
+        json!([]),
+        json!({"waves": [{"name": "a", "namespace": "b"}]}),
+        json!({"waves": [{"name": "a", "percent": 10, "soak": "soon"}]}),
+        json!({"maxConcurrent": "half"}),
+        json!({"onFailure": "shrug"}),
+    ] {
+        assert_eq!(Spec::read(&rollout, None), None, "{rollout}");
+    }
+}
