@@ -3,9 +3,9 @@
 //! The [quota](super::Quota) bounds what a namespace has. Who changes the same documents again and again has no more of them, but each change
 //! is kept in the log for a time. So a namespace may fill the log with so many KiB within that time, and after that as much as goes.
 //!
-//! The tail of each replica reads every row of the log, whoever wrote it, and counts it here. So a bound counts for all replicas together, and
-//! no write takes longer. What Towline itself writes is counted and never refused: a change of a syncset may change the status of each
-//! cluster, and who makes one after the other fills the log with these. A replica that starts has counted nothing.
+//! Each row of the log says how much it counts, and the tail of each replica reads every row. So a bound counts for all replicas together. What
+//! Towline itself and administrators of everything write counts nothing: it would keep the namespace's own clients from helping themselves. A
+//! request that writes a record and no row counts in its replica. A replica that starts has counted nothing.
 //!
 //! Each namespace has the time at which all that it wrote will have gone. A lock, since the tail counts and requests look; it is held
 //! for one look.
@@ -22,8 +22,6 @@ use super::problem::{Problem, ProblemKind};
 /// How much a namespace may fill at once, and again within the time for which the log is kept, for each KiB that it may have. So the log
 /// has at most four times as much of a namespace, and what arrives before the bound is noticed.
 const SHARE: u64 = 2;
-/// A row of the log takes about as much beside its document, with its indexes.
-const OVERHEAD: usize = 512;
 /// Namespaces that are remembered before those that have no rows any more are looked for.
 const FEW: usize = 1_024;
 
@@ -52,18 +50,17 @@ impl Changes {
         Self { within, of_kib, filled: Arc::default() }
     }
 
-    /// A row of the log, with a document of so many bytes.
-    pub(super) fn count(&self, namespace: &str, bytes: usize) {
+    /// Clients of a namespace have written so many KiB.
+    pub fn count(&self, namespace: &str, kib: u32) {
         // SelectorSyncSets have no namespace, and no bound: only tokens for all namespaces may write them.
-        if namespace.is_empty() {
+        if namespace.is_empty() || kib == 0 {
             return;
         }
         let now = Instant::now();
-        let kib = u32::try_from((OVERHEAD + bytes).div_ceil(1024)).unwrap_or(u32::MAX);
         let mut filled = self.filled.lock();
         let until =
             filled.until.get(namespace).map_or(now, |until| (*until).max(now)) + self.of_kib.saturating_mul(kib);
-        // However much Towline itself has written, clients wait no longer than the log keeps it.
+        // However much was on the way when the bound was noticed, clients wait no longer than the log keeps it.
         let until = until.min(now + 2 * self.within);
         if let Some(of_namespace) = filled.until.get_mut(namespace) {
             *of_namespace = until;
@@ -77,7 +74,7 @@ impl Changes {
     }
 
     /// Refuses a change in a namespace that has filled its share.
-    pub(super) fn admit(&self, namespace: &str) -> Result<(), Problem> {
+    pub fn admit(&self, namespace: &str) -> Result<(), Problem> {
         let until = self.filled.lock().until.get(namespace).copied();
         let left = until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()));
         let Some(wait) = left.checked_sub(self.within).filter(|wait| !wait.is_zero()) else { return Ok(()) };
@@ -108,7 +105,7 @@ mod tests {
         // A day of it, as fast as it is let: a change of 10 KiB with its row, each second.
         for _ in 0..24 * 3600 {
             if changes.admit("foo").is_ok() {
-                changes.count("foo", 10 * 1024 - OVERHEAD);
+                changes.count("foo", 10);
                 written += 10;
             }
             advance(Duration::from_secs(1)).await;
@@ -121,11 +118,11 @@ mod tests {
     async fn what_is_written_beyond_the_share_delays_clients_and_not_for_longer_than_the_log_is_kept() {
         let changes = Changes::new(500, HOUR);
         for _ in 0..1_500 {
-            changes.count("foo", 1024 - OVERHEAD);
+            changes.count("foo", 1);
         }
         assert_eq!(waits(&changes, "foo"), Some(HOUR / 2));
         for _ in 0..100_000 {
-            changes.count("foo", 1024);
+            changes.count("foo", 2);
         }
         assert_eq!(waits(&changes, "foo"), Some(HOUR));
         advance(HOUR / 4).await;
@@ -138,8 +135,9 @@ mod tests {
     async fn namespaces_without_rows_are_forgotten_and_none_is_not_counted() {
         let changes = Changes::new(1, HOUR);
         for number in 0..10_000 {
-            changes.count(&format!("n{number}"), 0);
-            changes.count("", 1 << 30);
+            changes.count(&format!("n{number}"), 1);
+            changes.count(&format!("unchanged{number}"), 0);
+            changes.count("", 1 << 20);
             advance(HOUR / 100).await;
         }
         assert!(changes.filled.lock().until.len() <= FEW);

@@ -106,28 +106,40 @@ impl Compaction {
         Ok(())
     }
 
-    /// Deletes the oldest records of namespaces that have too many.
+    /// Deletes the oldest records of namespaces that have too many. One that fails is left to the next hour, unless all would.
     async fn forget(&self, scope: &Scope, grant: &Grant) -> Result<(), db::Error> {
-        let namespaces = namespaces_with_records(&self.database).await?;
-        for namespace in namespaces {
-            let mut forgotten = 0;
-            while grant.check().is_ok() && !scope.is_draining() {
-                let _work = scope.work();
-                let step = forget(&self.database, grant, &namespace, self.keeps.records).await?;
-                forgotten += step;
-                if step < STEP {
-                    break;
-                }
-            }
-            if forgotten > 0 {
-                tracing::warn!(
+        for namespace in namespaces_with_records(&self.database).await? {
+            match self.forget_of(&namespace, scope, grant).await {
+                Ok(0) => {}
+                Ok(forgotten) => tracing::warn!(
                     namespace,
                     records = forgotten,
                     "dropped the oldest records of who changed what in a namespace: there were too many"
-                );
+                ),
+                Err(error) if error.is_outage() => return Err(error),
+                Err(error) => tracing::warn!(
+                    namespace,
+                    error = %full_text(&error),
+                    "failed to bound the history of a namespace, retrying in an hour"
+                ),
             }
         }
         Ok(())
+    }
+
+    /// Returns how many records it has deleted.
+    async fn forget_of(&self, namespace: &str, scope: &Scope, grant: &Grant) -> Result<i64, db::Error> {
+        let mut forgotten = 0;
+        let Some(last) = last_to_forget(&self.database, namespace, self.keeps.records).await? else { return Ok(0) };
+        while grant.check().is_ok() && !scope.is_draining() {
+            let _work = scope.work();
+            let step = forget(&self.database, grant, namespace, &last).await?;
+            forgotten += step;
+            if step < STEP {
+                break;
+            }
+        }
+        Ok(forgotten)
     }
 }
 
@@ -145,17 +157,29 @@ async fn namespaces_with_records(database: &Database) -> Result<Vec<String>, db:
     rows.iter().map(|row| column::<&str>(QUERY, row, 0).map(str::to_owned)).collect()
 }
 
-/// One step of the deletion of the oldest records of a namespace beyond so many. Returns how many it has deleted.
-async fn forget(database: &Database, grant: &Grant, namespace: &str, most: u64) -> Result<i64, db::Error> {
-    const QUERY: &str = "forget_records";
-    const TEXT: &str = "select towline_forget($1, $2, $3, $4)";
+/// The place of a record among those of its namespace: its time, as the database prints it, and its number.
+struct Place(String, i64);
+
+/// The newest record of a namespace that goes, if it has more than so many. To find it reads an index entry for each that stays.
+async fn last_to_forget(database: &Database, namespace: &str, most: u64) -> Result<Option<Place>, db::Error> {
+    const QUERY: &str = "last_to_forget";
+    const TEXT: &str = "select at::text, number from towline_forget_to($1, $2) where number is not null";
     let most = i64::try_from(most).unwrap_or(i64::MAX);
+    let rows = database.all(QUERY, TEXT, &[(&namespace as _, Type::TEXT), (&most as _, Type::INT8)]).await?;
+    rows.first().map(|row| Ok(Place(column(QUERY, row, 0)?, column(QUERY, row, 1)?))).transpose()
+}
+
+/// One step of the deletion of the records of a namespace up to this one. Returns how many it has deleted.
+async fn forget(database: &Database, grant: &Grant, namespace: &str, last: &Place) -> Result<i64, db::Error> {
+    const QUERY: &str = "forget_records";
+    const TEXT: &str = "select towline_forget($1, $2, $3, $4::text::timestamptz, $5)";
     let holder = grant.holder.as_str();
     let params = [
         (&holder as _, Type::TEXT),
         (&grant.token as _, Type::INT8),
         (&namespace as _, Type::TEXT),
-        (&most as _, Type::INT8),
+        (&last.0 as _, Type::TEXT),
+        (&last.1 as _, Type::INT8),
     ];
     let rows = database.all(QUERY, TEXT, &params).await?;
     rows.first().map_or(Ok(0), |row| column(QUERY, row, 0))

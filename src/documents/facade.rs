@@ -123,22 +123,24 @@ impl Documents {
         if is_limited && !request.dry_run && matches!(request.action, Action::Create(_)) {
             self.changes.admit(&request.key.namespace)?;
         }
-        let (request, keyring) = (Arc::new((request, author, self.quota)), Arc::clone(&self.keyring.borrow()));
+        let asked = Asked { request, author, quota: self.quota, is_limited };
+        let (asked, keyring) = (Arc::new(asked), Arc::clone(&self.keyring.borrow()));
+        let request = &asked.request;
         // Copies may make a large document of a small one.
-        let needs_slot = doublings(&request.0.action) > 0 && !slot.is_for_large();
+        let needs_slot = doublings(&request.action) > 0 && !slot.is_for_large();
         let slot = if needs_slot { self.slots.take(slot.taker()).await? } else { slot };
-        let read = || self.read(&request.0.key, slot.clone());
+        let read = || self.read(&request.key, slot.clone());
         let decide = async |present| {
-            let (asked, keyring) = (Arc::clone(&request), Arc::clone(&keyring));
+            let (asked, keyring) = (Arc::clone(&asked), Arc::clone(&keyring));
             let decided = decided_blocking(asked, keyring, bytes, present, &self.blocking).await?;
             let ends = matches!(decided.decision.effect, Effect::Deleting | Effect::Deleted);
             if is_limited && decided.item.is_some() && !ends {
-                self.changes.admit(&request.0.key.namespace)?;
+                self.changes.admit(&request.key.namespace)?;
             }
             Ok(decided)
         };
         let write = |item: Prepared| async { Ok(self.writer.write(item).await?) };
-        rounds((&request.0, self.quota), &slot, read, decide, write).await
+        rounds((request, self.quota), &slot, read, decide, write).await
     }
 
     /// The present document, with the slot that it needs.
@@ -158,6 +160,15 @@ impl Documents {
     }
 }
 
+/// What a decision is made from, beside the present document.
+struct Asked {
+    request: Request,
+    author: Author,
+    quota: Quota,
+    /// Whether it counts among what the clients of its namespace change.
+    is_limited: bool,
+}
+
 /// What is to be done about a request.
 struct Decided<I> {
     decision: Decision,
@@ -167,22 +178,23 @@ struct Decided<I> {
 
 /// A decision about the present document; of a large one on another thread.
 async fn decided_blocking(
-    asked: Arc<(Request, Author, Quota)>,
+    asked: Arc<Asked>,
     keyring: Arc<Keyring>,
     bytes: usize,
     present: Option<StoredRow>,
     blocking: &BlockingPool,
 ) -> Result<Decided<Prepared>, Problem> {
-    let length = grown(longest(bytes, present.as_ref()), &asked.0.action);
-    let reads_patches = reads_patches(&asked.0, present.as_ref());
+    let length = grown(longest(bytes, present.as_ref()), &asked.request.action);
+    let reads_patches = reads_patches(&asked.request, present.as_ref());
     let decide = move || {
         let present = present.map(StoredRow::read).transpose()?;
         let context = Context { keyring: &keyring, fresh: Fresh::draw() };
-        let (request, author, quota) = &*asked;
+        let Asked { request, author, quota, is_limited } = &*asked;
         let (decision, item) = decided(present.as_ref(), request, author, &context)?;
         // A deletion is never refused, also where a rotation of keys has made the document's sealed field longer since.
-        let is_limited = !matches!(decision.effect, Effect::Deleting | Effect::Deleted);
-        let item = item.map(|item| Prepared::from(if is_limited { item.within(*quota) } else { item }));
+        let has_quota = !matches!(decision.effect, Effect::Deleting | Effect::Deleted);
+        let item = item.map(|item| Item { is_charged: *is_limited, ..item });
+        let item = item.map(|item| Prepared::from(if has_quota { item.within(*quota) } else { item }));
         Ok(Decided { decision, item, length })
     };
     if reads_patches { blocking.apart(decide).await } else { blocking.run(length, decide).await }

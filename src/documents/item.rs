@@ -21,6 +21,10 @@ pub struct Item {
     /// What its namespace may have, for requests of clients. What the hub writes by itself has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quota: Option<Quota>,
+    /// Whether it counts among what the clients of a namespace [change](super::Changes): not what administrators of everything do, and not what
+    /// the hub writes by itself.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_charged: bool,
     /// Its changes, of different documents: the database refuses an item that changes one twice. The first one's version is the
     /// outcome's.
     pub changes: Vec<Change>,
@@ -120,6 +124,11 @@ pub enum Outcome {
 }
 
 impl Item {
+    /// Changes without a claim or a quota, which count as nobody's.
+    pub fn of(request: Uuid, changes: Vec<Change>) -> Self {
+        Self { request, claim: None, quota: None, is_charged: false, changes }
+    }
+
     /// The same, unless the namespace would have more than this then.
     #[must_use]
     pub fn within(self, quota: Quota) -> Self {
@@ -211,11 +220,11 @@ mod tests {
         let delete = Change::delete(&Key::new(Kind::ClusterSync, "foo", "c1"), Expected::Any);
         let claim = WorkClaim { cluster: Uuid::nil(), holder: "towline-7c9f".to_owned(), token: 17 };
         let quota = Some(Quota { documents: 5, kib: 7 });
-        let item = Item { request: Uuid::nil(), claim: Some(claim), quota, changes: vec![put, delete] };
+        let item = Item { claim: Some(claim), quota, is_charged: true, ..Item::of(Uuid::nil(), vec![put, delete]) };
         let nil = "00000000-0000-0000-0000-000000000000";
         let expected = json!({
             "request": nil, "claim": {"cluster": nil, "holder": "towline-7c9f", "token": 17},
-            "quota": {"documents": 5, "kib": 7}, "changes": [
+            "quota": {"documents": 5, "kib": 7}, "is_charged": true, "changes": [
                 {"kind": "clusters", "namespace": "foo", "name": "c1", "expected": 41, "terms": [["env", "prod"]],
                  "row": {"id": nil, "labels": {"env": "prod"}, "annotations": {}, "finalizers": [], "generation": 2, "data": {},
                          "status": {}, "sealed": "\\x01ff"}},

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::{Broker, Claims, Keyring, SchemaState, WriterHandle};
+use super::{Broker, Changes, Claims, Keyring, SchemaState, WriterHandle};
 use crate::db::Database;
 
 /// The documents of this process. Whoever uses them is wired after the hub, and drains before it.
@@ -12,6 +12,8 @@ use crate::db::Database;
 pub struct Shared {
     pub database: Database,
     pub writer: WriterHandle,
+    /// What the clients of each namespace have changed.
+    pub changes: Changes,
     /// Renews what this process holds.
     pub claims: Claims,
     /// The keys that open sealed fields now.

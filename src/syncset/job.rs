@@ -145,7 +145,8 @@ fn wire(config: &SyncsetsConfig, wiring: &mut Wiring<'_>) {
         let allowed = config.allowed;
         mounted
             .advise(Arc::new(move |text: &str| Some(kubeconfig::of_user(text.as_bytes(), allowed).err()?.to_string())));
-        mounted.mount(api::routes(SyncsetApi { store: PassStore::new(database.clone()), queue, database, inspector }));
+        let (store, changes) = (PassStore::new(database.clone()), shared.changes.clone());
+        mounted.mount(api::routes(SyncsetApi { store, queue, database, inspector, changes }));
     }
     let report = SyncsetReport::new(config.name.clone(), counter.clone());
     // The dispatcher waits for its claim, which nobody is granted before the schema is there.

@@ -32,7 +32,7 @@ pub(super) fn decide(present: &Stored, request: &Request, context: &Context<'_>)
     }
     let document = Document { deleted_at: Some(context.fresh.now.clone()), ..old.clone() };
     let change = Change::put(&request.key, Expected::Version(old.version), Row::of(&document));
-    let item = Item { request: context.fresh.request, claim: None, quota: None, changes: vec![change] };
+    let item = Item::of(context.fresh.request, vec![change]);
     Ok(Decision { effect: Effect::Deleting, document, item: Some(item) })
 }
 
@@ -44,7 +44,7 @@ pub(super) fn remove(old: &Document, context: &Context<'_>) -> Decision {
     if key.kind == Kind::Cluster {
         changes.push(Change::delete(&Key { kind: Kind::ClusterSync, ..key }, Expected::Any));
     }
-    let item = Item { request: context.fresh.request, claim: None, quota: None, changes };
+    let item = Item::of(context.fresh.request, changes);
     Decision { effect: Effect::Deleted, document: old.clone(), item: Some(item) }
 }
 

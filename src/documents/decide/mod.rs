@@ -243,7 +243,7 @@ impl Deciding<'_> {
             };
             changes.push(Change::put(&sync.key(), Expected::Any, Row::of(&sync)));
         }
-        let item = Item { request: fresh.request, claim: None, quota: None, changes };
+        let item = Item::of(fresh.request, changes);
         Ok(Decision { effect: Effect::Created, document, item: Some(item) })
     }
 
@@ -286,7 +286,7 @@ impl Deciding<'_> {
         let row = Row { sealed, ..Row::of(&document) };
         let mut change = Change::put(&self.request.key, Expected::Version(old.version), row);
         change.terms = wanted.terms.filter(|_| is_own_change);
-        let item = Item { request: self.context.fresh.request, claim: None, quota: None, changes: vec![change] };
+        let item = Item::of(self.context.fresh.request, vec![change]);
         Ok(Decision { effect: Effect::Changed, document, item: Some(item) })
     }
 

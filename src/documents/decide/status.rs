@@ -23,7 +23,7 @@ pub(super) fn decide(present: &Stored, request: &Request, context: &Context<'_>)
     let document = Document { status: new, ..old.clone() };
     size::check(&document, present.sealed.as_deref())?;
     let change = Change::put(&request.key, Expected::Version(old.version), Row::of(&document));
-    let item = Item { request: context.fresh.request, claim: None, quota: None, changes: vec![change] };
+    let item = Item::of(context.fresh.request, vec![change]);
     Ok(Decision { effect: Effect::Changed, document, item: Some(item) })
 }
 

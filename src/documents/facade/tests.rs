@@ -92,7 +92,7 @@ async fn a_short_syncset_whose_patches_have_aliases_keeps_the_runtime_s_thread_f
     let body = Body::from_json(spec.to_string().as_bytes()).expect("a body");
     let (request, keyring, blocking) = (request(Action::Apply(body)), Keyring::default(), BlockingPool::default());
     let mut asked = Box::pin(decided_blocking(
-        Arc::new((request, author(), QUOTA)),
+        Arc::new(Asked { request, author: author(), quota: QUOTA, is_limited: true }),
         Arc::new(keyring),
         100,
         Some(row(10)),

@@ -29,21 +29,25 @@ with claim as materialized (
 select count(*) from gone
 $$;
 
--- One step of the deletion of the oldest records of a namespace beyond so many, under the claim of compaction; the caller repeats it while
--- 5,000 were deleted. In their place, at the time of the last one, is a record of kind `history` that says how many there were.
-create function towline_forget(me text, my_token bigint, of_namespace text, most bigint) returns bigint language sql as $$
-with claim as materialized (
-  select from towline_claim where name = 'compaction' and holder = me and token = my_token and until > clock_timestamp()),
- -- The newest one that goes, with the one that takes its place, if there are more than `most`.
- last as materialized (
+-- The newest record that goes where a namespace keeps so many; none if it has no more. Another record takes its place.
+create function towline_forget_to(of_namespace text, most bigint, out at timestamptz, out number bigint) language sql stable as $$
   select at, number from (
     select at, number, lead(at) over (order by at desc, number desc) is not null as has_more from (
-      select at, number from towline_history where namespace = of_namespace and exists (select from claim)
-        order by at desc, number desc offset most - 1 limit 2) oldest) measured where has_more),
+      select h.at, h.number from towline_history h where h.namespace = of_namespace
+        order by h.at desc, h.number desc offset most - 1 limit 2) oldest) measured where has_more
+$$;
+
+-- One step of the deletion of the records of a namespace up to this one, under the claim of compaction; the caller repeats it while
+-- 5,000 were deleted. In their place, at the time of the last one, is a record of kind `history` that says how many there were.
+create function towline_forget(me text, my_token bigint, of_namespace text, last_at timestamptz, last_number bigint) returns bigint
+language sql as $$
+with claim as materialized (
+  select from towline_claim where name = 'compaction' and holder = me and token = my_token and until > clock_timestamp()),
  gone as (
   delete from towline_history where ctid = any (array (
-    select h.ctid from towline_history h, last where h.namespace = of_namespace and (h.at, h.number) <= (last.at, last.number)
-      order by h.at, h.number limit 5000))
+    select h.ctid from towline_history h where exists (select from claim) and h.namespace = of_namespace and h.at <= last_at
+      -- What a step has said of the records before it is newer than these.
+      and (h.at < last_at or h.number <= last_number or h.kind = 'history') order by h.at, h.number limit 5000))
   returning at, case when kind = 'history' then (details::jsonb->>'count')::bigint else 1 end as records),
  told as (
   insert into towline_history (at, actor, address, via, verb, kind, namespace, details)

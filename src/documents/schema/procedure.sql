@@ -1,4 +1,4 @@
--- items: [{request, claim?: {cluster, holder, token}, quota?: {documents, kib}, changes: [{kind, namespace, name, expected, row?, terms?, record?}, …]}, …]
+-- items: [{request, claim?: {cluster, holder, token}, quota?: {documents, kib}, is_charged?, changes: [{kind, namespace, name, expected, row?, terms?, record?}, …]}, …]
 -- record: {actor, address, via, verb, details}, for `towline_history`; none for what no client asked for
 -- result: [{outcome: written | conflict | fenced | exceeded, version, at, used?, more?}, …], one element for each item, in order. `version`
 -- is that of the first change; in a conflict, the present version of the first document that has another one than expected. `used` is what
@@ -131,7 +131,10 @@ begin
         end if;
         insert into towline_log values (v, moment, (item->>'request')::uuid, change->>'kind', w.id,
           change->>'namespace', change->>'name', w.labels, r.version,
-          case when change ? 'row' then to_jsonb(w) - 'sealed' - 'kib' end);
+          case when change ? 'row' then to_jsonb(w) - 'sealed' - 'kib' end,
+          -- The log has the labels twice, and a sealed field that is kept is stored by nobody. A row takes about 512 bytes by itself.
+          case when item ? 'is_charged' then (512 + pg_column_size(w.labels)) / 1024 + case when not change ? 'row' then 1
+            when change->'row' ? 'sealed' then w.kib else w.kib - coalesce(r.sealed, 0) / 1024 end else 0 end);
         if change ? 'record' then
           insert into towline_history (at, actor, address, via, verb, kind, namespace, name, id, version, details)
             values (moment, change #>> '{record,actor}', change #>> '{record,address}', change #>> '{record,via}',

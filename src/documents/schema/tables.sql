@@ -28,10 +28,12 @@ create index on syncsets using gin ((data #> '{spec,clusterDeploymentRefs}') jso
 create index on syncsets using gin ((data #> '{spec,secretMappings}') jsonb_path_ops) with (fastupdate = off);
 create index on selectorsyncsets using gin ((data #> '{spec,secretMappings}') jsonb_path_ops) with (fastupdate = off);
 
--- One row a version. `document` is null in a deletion; `old_version` is the document's version before.
+-- One row a version. `document` is null in a deletion; `old_version` is the document's version before. `charged` is how many KiB count among
+-- what the clients of the namespace change: what the version stores, here and in the document.
 create table towline_log (
   version bigint primary key, at timestamptz not null, request uuid not null, kind text collate "C" not null, id uuid not null,
-  namespace text collate "C" not null, name text collate "C" not null, labels jsonb not null, old_version bigint, document jsonb);
+  namespace text collate "C" not null, name text collate "C" not null, labels jsonb not null, old_version bigint, document jsonb,
+  charged int not null default 0);
 -- The versions of a syncset that were not judged yet, however many others the log has.
 create index towline_log_of_syncsets on towline_log (id, version) where kind in ('syncsets', 'selectorsyncsets');
 

@@ -35,6 +35,8 @@ const WAKE_AFTER: usize = 1024 * 1024;
 /// At start the ring is filled with at most this many events.
 const FILL_ROWS: i64 = 10_000;
 const QUERY: &str = "tail";
+/// Where the KiB are that a row counts: behind the four columns of the head and those of the entry.
+const CHARGED: usize = 12;
 
 impl Tail {
     pub async fn run(self, scope: Scope) -> Result<(), BoxError> {
@@ -172,6 +174,7 @@ impl Reader<'_> {
             }
             let Some(version) = column::<Option<i64>>(QUERY, &row, 4)? else { continue };
             count += 1;
+            let charged = column::<i32>(QUERY, &row, CHARGED)?;
             match Entry::read_blocking(&self.blocking, QUERY, row, 4).await {
                 Ok(Some(entry)) => {
                     if let Err(error) = &entry.change {
@@ -188,7 +191,7 @@ impl Reader<'_> {
                     if let Some(changes) = &self.tail.0.changes
                         && !self.tail.0.refills.load(Ordering::Relaxed)
                     {
-                        changes.count(&entry.namespace, entry.logged_bytes());
+                        changes.count(&entry.namespace, charged.try_into().unwrap_or_default());
                     }
                     unannounced += entry.bytes();
                     ring.write().push(entry);
@@ -235,7 +238,7 @@ fn statement() -> String {
     format!(
         "select m.origin, {}, m.base, greatest(m.base, (select max(version) from towline_log)), l.* \
          from towline_meta m cross join towline_version s left join lateral ( \
-           select {} from (select * from towline_log where version > $1 order by version limit {ROWS}) n \
+           select {}, n.charged from (select * from towline_log where version > $1 order by version limit {ROWS}) n \
            left join towline_log p on p.version = n.old_version) l on true order by l.version",
         whole::CONDITION,
         entry::COLUMNS

@@ -106,12 +106,6 @@ impl Entry {
         self.change.as_ref().map(|change| change.seen_through(filter)).map_err(|_| Unreadable)
     }
 
-    /// What its row has in the log: the document after the change.
-    pub(super) fn logged_bytes(&self) -> usize {
-        let after = self.change.as_ref().ok().and_then(|change| change.after.as_ref());
-        self.namespace.len() + self.name.len() + after.map_or(0, Object::bytes)
-    }
-
     /// The memory that it takes.
     pub(super) fn bytes(&self) -> usize {
         OVERHEAD + self.namespace.len() + self.name.len() + self.change.as_ref().map_or(0, Change::bytes)

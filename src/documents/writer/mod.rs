@@ -286,7 +286,7 @@ mod tests {
 
     fn item() -> Item {
         let change = Change::delete(&Key::new(Kind::Cluster, "foo", "c1"), Expected::Version(1));
-        Item { request: Uuid::new_v4(), claim: None, quota: None, changes: vec![change] }
+        Item::of(Uuid::new_v4(), vec![change])
     }
 
     #[tokio::test(start_paused = true)]

@@ -302,6 +302,7 @@ async fn serve(hub: Arc<Hub>, scope: Scope) -> Result<(), BoxError> {
         stop: stop.clone(),
     });
     let refusals = Arc::clone(&api);
+    let _rest = refusals.refusals.log_rest();
     let server = api::serve(api, listener, tls, hub.config.max_watchers.get());
     tokio::pin!(server);
     tokio::select! {
@@ -325,6 +326,7 @@ impl Hub {
         Shared {
             database: self.database.clone(),
             writer: self.handle.clone(),
+            changes: self.changes.clone(),
             claims: self.claims.clone(),
             keyring: self.keyring(),
             broker: self.bus.as_ref().map(|(broker, _)| broker.clone()),

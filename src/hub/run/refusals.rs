@@ -6,6 +6,7 @@
 //! hides no other, since it is told apart by few of them.
 //!
 //! Records that were sent are sent again, as they are, until the database has answered. Each has an id, by which the database takes it once.
+//! What is left when the API ends goes to the log.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -134,6 +135,30 @@ impl Refusals {
     pub async fn finish(&self, database: &Database) -> Result<(), db::Error> {
         while !self.flush(database, |share, _| share.waiting.iter().cloned().collect()).await? {}
         Ok(())
+    }
+
+    /// Logs what still waits when this is dropped: when the API ends, however it ends, nobody writes it any more.
+    pub fn log_rest(&self) -> impl Drop + '_ {
+        struct Rest<'r>(&'r Refusals);
+        impl Drop for Rest<'_> {
+            fn drop(&mut self) {
+                let shares = self.0.shares.lock();
+                for (refused, Requests { target, count }) in shares.known.waiting.iter().chain(&shares.unknown.waiting)
+                {
+                    let Refused { actor, address, status, reason } = refused;
+                    tracing::warn!(
+                        token = actor,
+                        address,
+                        status,
+                        reason,
+                        request = target,
+                        count,
+                        "refused requests may not have been recorded"
+                    );
+                }
+            }
+        }
+        Rest(self)
     }
 
     /// Writes what was sent before or, of each share, what is due now. Returns whether nothing is left.

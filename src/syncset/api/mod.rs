@@ -17,7 +17,7 @@ use super::inspect::{Diff, Explanation, Inspector};
 use super::run::store::{PassStore, StoreError};
 use crate::config::names::is_label;
 use crate::db::Database;
-use crate::documents::{Problem, ProblemKind, WorkQueue};
+use crate::documents::{Changes, Problem, ProblemKind, WorkQueue};
 use crate::job::routes::{ApiDescription, ApiRequest, ApiRoute, QueryParameter, QueryValue, Reach, Right};
 use crate::syncset::run::counts::fleet::Places;
 use diff::SyncSetToCompare;
@@ -34,11 +34,16 @@ const SELECTOR: QueryParameter = QueryParameter {
     value: QueryValue::Text,
 };
 
+/// Problems of a request for a full pass of one cluster.
+const OF_RESYNC: &[ProblemKind] = &[ProblemKind::NotFound, ProblemKind::ChangeQuota, ProblemKind::OutcomeUnknown];
+
 pub(super) struct SyncsetApi {
     pub(super) store: PassStore,
     pub(super) queue: WorkQueue,
     pub(super) database: Database,
     pub(super) inspector: Inspector,
+    /// What the clients of each namespace have changed.
+    pub(super) changes: Changes,
 }
 
 /// A failed read or write of the state of passes, with what that means for its sender.
@@ -134,10 +139,10 @@ pub(super) fn routes(api: SyncsetApi) -> [ApiRoute; 7] {
         move |request| failures::list(Arc::clone(&api), request),
     );
     [
-        one.answering(StatusCode::ACCEPTED).failing_with(&[ProblemKind::NotFound, ProblemKind::OutcomeUnknown]),
+        one.answering(StatusCode::ACCEPTED).failing_with(OF_RESYNC),
         many.answering(StatusCode::ACCEPTED)
             .with_parameters(&[NAMESPACE, SELECTOR])
-            .failing_with(&[ProblemKind::OutcomeUnknown]),
+            .failing_with(&[ProblemKind::ChangeQuota, ProblemKind::OutcomeUnknown]),
         failing.with_parameters(failures::PARAMETERS),
         fleet.with_parameters(fleet::PARAMETERS),
         states.with_parameters(fleet::OF_PAGE),

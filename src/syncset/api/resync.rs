@@ -1,4 +1,6 @@
 //! Full passes on demand: the routes that make them due.
+//!
+//! Each request for clusters of a namespace leaves a record, so it counts among what the clients of that namespace change, in this replica.
 
 use std::sync::Arc;
 
@@ -29,9 +31,8 @@ pub(super) async fn one(api: Arc<SyncsetApi>, request: ApiRequest) -> Result<Res
         return Err(not_found(&key));
     }
     let filter = Filter::of(Kind::Cluster).in_namespace(namespace)?.named(name)?;
-    let requested =
-        request_passes(&api, &filter, Entry::of(request.author.clone(), RESYNC, Kind::Cluster, namespace, name))
-            .await?;
+    let entry = Entry::of(request.author.clone(), RESYNC, Kind::Cluster, namespace, name);
+    let requested = request_passes(&api, &request, (&filter, Some(namespace)), entry).await?;
     if requested.clusters == 0 { Err(not_found(&key)) } else { Ok(requested) }
 }
 
@@ -54,13 +55,23 @@ pub(super) async fn many(api: Arc<SyncsetApi>, request: ApiRequest) -> Result<Re
     let selector = request.parameter(SELECTOR.name).filter(|selector| !selector.is_empty());
     let entry = entry
         .noting(&selector.map_or_else(|| "all clusters".to_owned(), |selector| format!("clusters with {selector}")));
-    request_passes(&api, &filter, entry).await
+    request_passes(&api, &request, (&filter, namespace), entry).await
 }
 
 /// First the passes become full ones, and then they are requested: a pass between the two is only one more.
-async fn request_passes(api: &SyncsetApi, filter: &Filter, entry: Entry) -> Result<ResyncRequested, Problem> {
+async fn request_passes(
+    api: &SyncsetApi,
+    request: &ApiRequest,
+    (filter, namespace): (&Filter, Option<&str>),
+    entry: Entry,
+) -> Result<ResyncRequested, Problem> {
+    let charged = namespace.filter(|_| request.rights.require(Right::Admin, None).is_err());
+    charged.map_or(Ok(()), |namespace| api.changes.admit(namespace))?;
     let clusters = selected_ids(&api.database, filter).await?;
     if !clusters.is_empty() {
+        if let Some(namespace) = charged {
+            api.changes.count(namespace, 1);
+        }
         api.store.resync(&clusters, &entry).await.map_err(unknown)?;
         api.queue.ask(&clusters, true).await.map_err(|error| unknown(error.into()))?;
     }

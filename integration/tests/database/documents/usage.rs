@@ -67,3 +67,30 @@ fn items_of_one_call_share_the_quota_and_what_the_hub_writes_has_none() {
         assert_eq!(stage.number(WRONG).await, 0);
     });
 }
+
+#[test]
+fn a_client_s_change_counts_what_is_stored_of_it_and_no_other_counts() {
+    run(async {
+        let stage = Stage::new("charged").await;
+        let writer = stage.writer();
+        let key = Key::new(Kind::Secret, "foo", "s");
+        let charged = async |change: Change, is_charged: bool| -> (i64, i64) {
+            let version = writer.version(Item { is_charged, ..item(vec![change]) }).await;
+            let text = format!("select charged::bigint from towline_log where version = {version}");
+            (version, stage.number(&text).await)
+        };
+        let (version, kib) = charged(large(Kind::Secret, "foo", "s", 90 << 10), true).await;
+        assert_eq!(kib, 91, "a sealed field counts");
+        let change = |version, row| Change::put(&key, Expected::Version(version), row);
+        let (version, kib) = charged(change(version, row()), true).await;
+        assert!((1..=2).contains(&kib), "one that is kept is not stored again: {kib}");
+        let labels = (0..40).map(|number| (format!("label{number}"), "x".repeat(1000))).collect();
+        let labelled = Row { labels, ..row() };
+        let (version, kib) = charged(change(version, labelled.clone()), true).await;
+        assert!((79..=82).contains(&kib), "the log has labels of 40 KiB twice: {kib}");
+        let (version, kib) = charged(change(version, labelled), false).await;
+        assert_eq!(kib, 0, "who writes it is no client of the namespace");
+        let (_, kib) = charged(Change::delete(&key, Expected::Version(version)), true).await;
+        assert!((40..=42).contains(&kib), "a deletion has the labels: {kib}");
+    });
+}

@@ -193,7 +193,7 @@ pub(crate) fn row() -> Row {
 }
 
 pub(crate) fn item(changes: Vec<Change>) -> Item {
-    Item { request: fresh_id().parse().expect("a UUID"), claim: None, quota: None, changes }
+    Item::of(fresh_id().parse().expect("a UUID"), changes)
 }
 
 /// An item that creates a cluster.

@@ -307,6 +307,30 @@ fn a_hub_that_is_stopped_records_all_that_was_refused() {
 }
 
 #[test]
+fn a_hub_that_is_stopped_without_its_database_logs_what_it_could_not_record() {
+    run(async {
+        let (place, room) = (database("history_gone").await, folder("history-gone"));
+        let tokens = room.join("tokens");
+        std::fs::write(&tokens, grant("read", "team-a", "t1").await).expect("a file");
+        let env = [("TOWLINE__HUB__TOKENS_FILE", tokens.to_str().expect("text"))];
+        let hub = Hub::start(&place, &env).await;
+        let sql = place.client(ADMIN).await.expect("a connection");
+        sql.batch_execute("alter table towline_history rename to gone").await.expect("it is away");
+        for _ in 0..3 {
+            let reply = hub.client().with_token("t1").send(&Request::get("/v1/clusters")).await;
+            assert_eq!(reply.expect("an answer").status, 403);
+        }
+        hub.towline.terminate(LIMIT).await.expect("it ends");
+        let log = hub.towline.log().expect("a log");
+        let told = log.lines().find(|line| line.contains("refused requests may not have been recorded"));
+        let told = told.unwrap_or_else(|| panic!("{log}"));
+        for part in ["somebody", "127.0.0.1", "403", "forbidden", "GET /v1/clusters", "3"] {
+            assert!(told.contains(part), "no {part} in {told}");
+        }
+    });
+}
+
+#[test]
 fn commands_that_change_the_database_are_recorded_with_the_account() {
     run(async {
         let world = World::new("commands").await;

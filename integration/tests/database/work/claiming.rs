@@ -400,12 +400,7 @@ fn a_claim_that_was_lost_changes_nothing() {
                 sealed: None,
             };
             let change = Change::put(&Key::new(Kind::ClusterSync, "foo", name), Expected::Any, row);
-            let item = Item {
-                request: id(work.token.unsigned_abs()),
-                claim: Some(work.writing()),
-                quota: None,
-                changes: vec![change],
-            };
+            let item = Item { claim: Some(work.writing()), ..Item::of(id(work.token.unsigned_abs()), vec![change]) };
             handle.write(item).await.expect("an answer")
         };
         one.ask(&[1], false).await;

@@ -250,3 +250,38 @@ fn a_file_that_has_something_else_than_valid_syncsets_is_refused_by_name() {
         }
     });
 }
+
+/// An attacker with a token for one namespace fills the history, whose records nothing else bounds until the next hour.
+#[test]
+fn passes_that_are_requested_again_and_again_are_refused_as_other_changes_are() {
+    run(async {
+        let mut lines = String::new();
+        for (role, namespaces) in [("admin", "*"), ("write", "foo"), ("write", "bar")] {
+            lines += &grant(role, namespaces, &token(role, namespaces)).await;
+        }
+        let path = file("often-tokens", &lines).display().to_string();
+        let env = [("TOWLINE__HUB__TOKENS_FILE", path.as_str()), ("TOWLINE__HUB__MAX_NAMESPACE_MEBIBYTES", "1")];
+        let stage = Stage::with("often", "[syncsets]\n", &env).await;
+        let client = |role: &str, namespaces: &str| stage.replica.client().with_token(&token(role, namespaces));
+        let (mut admin, mut mallory, mut ada) = (client("admin", "*"), client("write", "foo"), client("write", "bar"));
+        make(&mut admin, "foo", "west", "prod", true).await;
+        make(&mut admin, "bar", "east", "prod", true).await;
+        let resync = |path: &str| Request::post(&format!("/v1/clusters/{path}"), &json!({}));
+        let mut done = 0;
+        // Each counts a KiB, and the namespace may change 2 MiB at once.
+        let refused = loop {
+            let reply = mallory.send(&resync("foo/west/resync")).await.expect("an answer");
+            if reply.status != 202 {
+                break reply;
+            }
+            done += 1;
+            assert!(done < 2_500, "{done} requests are not refused");
+        };
+        let problem = refused.json().expect("JSON");
+        assert_eq!((refused.status, &problem["type"]), (429, &json!("urn:towline:problem:change-quota")));
+        assert!(done >= 2_048, "{done} requests");
+        assert_eq!(mallory.send(&resync("resync?namespace=foo")).await.expect("an answer").status, 429);
+        assert_eq!(ada.send(&resync("bar/east/resync")).await.expect("an answer").status, 202, "another namespace");
+        assert_eq!(admin.send(&resync("foo/west/resync")).await.expect("an answer").status, 202, "an administrator");
+    });
+}

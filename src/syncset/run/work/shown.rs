@@ -25,7 +25,7 @@ pub(super) async fn write(
 ) -> Result<Shown, WriteError> {
     let document = Document { status, ..before.clone() };
     let change = Change::put(&document.key(), Expected::Version(before.version), Row::of(&document));
-    let item = Item { request: Uuid::new_v4(), claim: Some(claim), quota: None, changes: vec![change] };
+    let item = Item { claim: Some(claim), ..Item::of(Uuid::new_v4(), vec![change]) };
     Ok(match writer.write(item).await? {
         Outcome::Written { .. } => Shown::Written,
         Outcome::Conflict { .. } => Shown::Outdated,
