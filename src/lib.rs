@@ -26,6 +26,7 @@
 //! │  ├─ claims                         renews the claims of this replica in the database
 //! │  ├─ compaction                     while it holds its claim: deletes old rows of the log
 //! │  ├─ relay                          with a message broker, while it holds its claim: publishes the log to it
+//! │  ├─ listener                       binds the address of the API
 //! │  └─ api                            serves the REST API and its watches
 //! ├─ syncsets                          where there is [syncsets]; in every replica
 //! │  ├─ dispatcher                     while it holds its claim: turns changes of documents into work, and guards deletions

@@ -67,7 +67,7 @@ pub enum Fault {
     TooLarge,
     #[error("not a kubeconfig: it is not text")]
     NotText,
-    #[error("not a kubeconfig: {0}")]
+    #[error("not a kubeconfig: {}", malformed(_0))]
     Malformed(#[from] yaml::Error),
     #[error("the kubeconfigs are of different kinds or versions")]
     Unlike,
@@ -80,6 +80,15 @@ pub enum Fault {
         field: String,
         reason: Reason,
     },
+}
+
+fn malformed(error: &yaml::Error) -> String {
+    match error {
+        yaml::Error::Type { field } if field == "." => {
+            "it has no `clusters`, `users` and `contexts`; `kubectl config view --raw --minify` prints one".to_owned()
+        }
+        other => other.to_string(),
+    }
 }
 
 /// Why a field of a kubeconfig is refused.

@@ -97,10 +97,13 @@ impl<'f> Fields<'f> {
         Fields::open(&path, node, self.faults)
     }
 
-    /// Reports the keys that have not been taken as unknown.
+    /// Reports the keys that have not been taken as unknown. A key that is missing since it is misspelled is one fault.
     pub fn finish(self) {
         for (key, node) in &self.table {
             let suggestion = nearest(key, self.known.iter().copied());
+            if let Some(meant) = suggestion.as_ref().map(|meant| self.path_of(meant)) {
+                self.faults.retain(|fault| fault.path != meant || !matches!(fault.problem, Problem::Missing { .. }));
+            }
             let variable = node.variable().map(str::to_owned);
             let problem = Problem::UnknownKey { variable, allowed: self.known.clone(), suggestion };
             self.faults.push(Fault::new(self.path_of(key), problem));
@@ -111,6 +114,18 @@ impl<'f> Fields<'f> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_misspelled_key_is_not_missing_too() {
+        let mut faults = Vec::new();
+        let table = BTreeMap::from([("remot".to_owned(), Node::Text("hub".to_owned()))]);
+        let mut fields = Fields::of("sync[0]", table, &mut faults);
+        assert_eq!((fields.required::<String>("remote"), fields.required::<String>("local")), (None, None));
+        fields.finish();
+        let told: Vec<_> = faults.iter().map(ToString::to_string).collect();
+        assert!(told.len() == 2 && told[0].starts_with("sync[0].local: missing"), "{told:?}");
+        assert!(told[1].starts_with("sync[0].remot: unknown key; did you mean `remote`?"), "{told:?}");
+    }
 
     #[test]
     fn an_unknown_key_is_a_fault_and_its_value_is_not_repeated() {

@@ -82,7 +82,7 @@ pub use problem::{Cause, Fault, Problem, ProblemKind};
 pub use renumber::renumber;
 pub use schema::{Migrated, SCHEMA, migrate};
 pub use schema_state::SchemaState;
-pub use selected::selected_ids;
+pub use selected::{missing_clusters, selected_ids};
 pub use selector::{Parameters, label_conditions};
 pub use shared::Shared;
 pub use store::Store;

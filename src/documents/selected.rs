@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use serde_json::json;
 use uuid::Uuid;
 
 use super::filter::Filter;
 use super::list_error::ListError;
 use super::selector::{Parameters, label_conditions, place_conditions};
 use super::whole;
-use crate::db::{self, Database, column};
+use crate::db::{self, Database, Json, Type, column};
 
 /// The ids of the documents that a filter shows, without those whose deletion was requested. One statement.
 pub async fn selected_ids(database: &Database, filter: &Filter) -> Result<Vec<Uuid>, ListError> {
@@ -32,4 +33,17 @@ pub async fn selected_ids(database: &Database, filter: &Filter) -> Result<Vec<Uu
         ids.push(id.parse().map_err(|error| db::Error::Decode { query: QUERY, source: Arc::new(error) })?);
     }
     Ok(ids)
+}
+
+/// Those of these clusters that do not exist, by namespace and name.
+pub async fn missing_clusters(
+    database: &Database,
+    clusters: &[(String, String)],
+) -> Result<Vec<(String, String)>, db::Error> {
+    const QUERY: &str = "missing_clusters";
+    const TEXT: &str = "select n.e->>0, n.e->>1 from jsonb_array_elements($1) with ordinality n(e, place) \
+         where not exists (select from clusters c where c.kind = 'clusters' and c.namespace = n.e->>0 and c.name = n.e->>1) \
+         order by n.place";
+    let rows = database.all(QUERY, TEXT, &[(&Json(json!(clusters)), Type::JSONB)]).await?;
+    rows.iter().map(|row| Ok((column(QUERY, row, 0)?, column(QUERY, row, 1)?))).collect()
 }

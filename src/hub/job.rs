@@ -76,6 +76,7 @@ impl Job for HubJob {
             Role::new("claims", "", "renews the claims of this replica in the database"),
             Role::new("compaction", "", "while it holds its claim: deletes old rows of the log"),
             Role::new("relay", "", "with a message broker, while it holds its claim: publishes the log to it"),
+            Role::new("listener", "", "binds the address of the API"),
             Role::new("api", "", "serves the REST API and its watches"),
         ];
         const ROLES: &[Role] = &[Role::new("hub", "", "where there is [hub]; in every replica").over(BELOW)];

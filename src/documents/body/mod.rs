@@ -63,6 +63,13 @@ impl Body {
         list.is_some_and(|list| !list.is_empty())
     }
 
+    /// The clusters that the document of a syncset names, as far as it is one.
+    pub fn cluster_names(&self) -> impl Iterator<Item = &str> {
+        let references =
+            self.0.get("spec").and_then(|spec| spec.get("clusterDeploymentRefs")).and_then(Value::as_array);
+        references.into_iter().flatten().filter_map(|reference| reference.get("name").and_then(Value::as_str))
+    }
+
     pub fn json(&self) -> Vec<u8> {
         // Maps with text keys always become JSON.
         serde_json::to_vec(&self.0).unwrap_or_default()

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
@@ -39,7 +40,8 @@ const AGAIN: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_s
 const PROBE_EVERY: Duration = Duration::from_secs(5);
 /// Between two looks at the size of the log, and whether a newer release has migrated the schema.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
-/// A binary that is older than the schema is not started again: only another binary helps.
+/// What only somebody else can help is not tried again: another binary than one that is older than the schema, another address than one that
+/// is taken.
 const NEVER_AGAIN: RestartPolicy = RestartPolicy { budget: 0, ..RestartPolicy::ACTOR };
 
 /// The hub, wired but not started.
@@ -63,6 +65,8 @@ pub struct Hub {
     pub schema: watch::Sender<SchemaState>,
     /// What other jobs mount beside the hub's own routes.
     pub routes: Arc<ApiRoutes>,
+    /// The first socket of the API, until the API takes it.
+    pub bound: watch::Sender<Option<Arc<Mutex<Option<TcpListener>>>>>,
     /// Where the API listens now.
     pub listening: watch::Sender<Option<SocketAddr>>,
 }
@@ -103,6 +107,7 @@ pub fn wire(config: &HubConfig) -> Arc<Hub> {
         outages: Arc::default(),
         schema: watch::Sender::new(waiting),
         routes,
+        bound: watch::Sender::new(None),
         listening: watch::Sender::new(None),
     })
 }
@@ -143,6 +148,7 @@ fn children(hub: &Arc<Hub>) -> Vec<ChildSpec> {
         hub.writer.clone().child(),
     ];
     children.extend(waiting);
+    children.push(actor("listener", |hub, scope| Box::pin(listen(hub, scope))).restart(NEVER_AGAIN));
     children.push(actor("api", |hub, scope| Box::pin(serve(hub, scope))));
     children
 }
@@ -262,6 +268,21 @@ async fn settings(hub: Arc<Hub>, scope: Scope) -> Result<(), BoxError> {
     Ok(())
 }
 
+/// The actor that binds the address of the API at the start: where it is taken, the process ends and says so.
+async fn listen(hub: Arc<Hub>, scope: Scope) -> Result<(), BoxError> {
+    if let Some(address) = hub.config.listen {
+        let listener = bind(address).await?;
+        hub.bound.send_replace(Some(Arc::new(Mutex::new(Some(listener)))));
+    }
+    scope.draining().await;
+    Ok(())
+}
+
+async fn bind(address: SocketAddr) -> Result<TcpListener, String> {
+    let bound = TcpListener::bind(address).await;
+    bound.map_err(|error| format!("failed to listen on {address} (`listen` of the hub): {error}"))
+}
+
 /// The actor that serves the API.
 async fn serve(hub: Arc<Hub>, scope: Scope) -> Result<(), BoxError> {
     let Some(address) = hub.config.listen else {
@@ -275,8 +296,18 @@ async fn serve(hub: Arc<Hub>, scope: Scope) -> Result<(), BoxError> {
         Some(files) => Some(tokio::task::spawn_blocking(move || ServerTls::load(files)).await??),
         None => None,
     };
-    let bound = TcpListener::bind(address).await;
-    let listener = bound.map_err(|error| format!("failed to listen on {address} (`listen` of the hub): {error}"))?;
+    let mut bound = hub.bound.subscribe();
+    let first = tokio::select! {
+        biased;
+        () = scope.draining() => return Ok(()),
+        // The sender lives as long as the hub.
+        first = bound.wait_for(Option::is_some) => first.ok().and_then(|first| first.as_ref()?.lock().take()),
+    };
+    let listener = match first {
+        Some(listener) => listener,
+        // A former instance had the first one.
+        None => bind(address).await?,
+    };
     let listening = listener.local_addr()?;
     tracing::info!(api = %listening, tls = tls.is_some(), "the hub listens");
     hub.listening.send_replace(Some(listening));

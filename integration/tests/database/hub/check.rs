@@ -45,6 +45,14 @@ fn the_database_and_the_files_of_the_hub_are_checked() {
         let migrations = "migrations of the schema are missing, run `towline migrate`";
         tells(&told, &[migrations, "check-keys: line 1 is no key", "check-tokens: it is empty", "4 fault(s)"]);
 
+        // Beside the names, standard error says why.
+        let path = file("faulty.toml", &format!("[hub]\n{faulty}"));
+        let args = ["check", "--connect", path.to_str().expect("a path"), "-o", "name"];
+        let output = Towline::command(args).await.expect("it runs");
+        let [names, told] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).expect("text"));
+        assert_eq!((output.status.code(), names.as_str()), (Some(1), "hub\n"), "{told}");
+        tells(&told, &[migrations, "check-keys: line 1 is no key"]);
+
         // Fields that another replica has encrypted.
         let keys = file("good-keys", "first MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=\n");
         let with_keys = format!("keys_file = {keys:?}\n");
@@ -116,5 +124,25 @@ fn towline_run_reads_no_postgres_params() {
         }
         let output = Towline::command_with(["check", path], &[params, own]).await.expect("it runs");
         assert_eq!(output.status.code(), Some(0), "{output:?}");
+    });
+}
+
+#[test]
+fn an_address_that_is_taken_ends_the_hub_with_1() {
+    run(async {
+        let server = Postgres::start("hub-taken", Transport::Plain).await.expect("a server");
+        let url = server.empty_database("taken").await.expect("a database").url(ADMIN);
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = taken.local_addr().expect("an address").to_string();
+        let env = [
+            ("POSTGRES_PARAMS", url.as_str()),
+            ("TOWLINE__HUB__LISTEN", &address),
+            ("TOWLINE__DAEMON__LISTEN", "127.0.0.1:0"),
+        ];
+        let hub = Towline::command_with(["hub"], &env);
+        let output = tokio::time::timeout(LIMIT, hub).await.expect("it ends").expect("it runs");
+        let told = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(1), "{told}");
+        assert!(told.contains(&format!("failed to listen on {address} (`listen` of the hub): ")), "{told}");
     });
 }

@@ -26,6 +26,26 @@ async fn towline(args: &[&str], env: &[(&str, &str)]) -> (Option<i32>, String, S
 }
 
 #[test]
+fn an_apply_warns_of_a_syncset_for_a_cluster_that_does_not_exist_and_makes_it() {
+    run(async {
+        let hub = Hub::start(&database("warned").await, &[]).await;
+        let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("hub-references.yaml");
+        let syncset = |name: &str, clusters: &str| {
+            format!("---\nkind: SyncSet\nnamespace: foo\nname: {name}\nspec: {{clusterDeploymentRefs: [{clusters}]}}\n")
+        };
+        let text =
+            [syncset("early", "{name: west}"), MANIFESTS.to_owned(), syncset("base", "{name: west}, {name: wset}")];
+        std::fs::write(&path, text.join("---\n")).expect("a file");
+        let file = path.display().to_string();
+        for args in [&["apply", "--dry-run", "-f", &file][..], &["apply", "-f", &file], &["apply", "-f", &file]] {
+            let (code, told, error) = towline(&[args, &["--hub", &hub.url]].concat(), &[]).await;
+            assert_eq!((code, told.lines().count()), (Some(0), 4), "{told} {error}");
+            assert_eq!(error, "towline: warning: SyncSet/foo/base: there is no cluster foo/wset\n");
+        }
+    });
+}
+
+#[test]
 fn documents_are_applied_shown_and_deleted_from_the_command_line() {
     run(async {
         let hub = Hub::start(&database("commands").await, &[]).await;

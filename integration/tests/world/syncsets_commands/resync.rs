@@ -76,6 +76,6 @@ fn a_hub_that_applies_no_syncsets_says_so() {
              (`towline hub`: set SYNCSET_REAPPLY_INTERVAL)";
         stage.refused(&["resync", "--all"], reason).await;
         stage.refused(&["failures"], reason).await;
-        stage.refused(&["resync", "foo/west"], "there is no such route").await;
+        stage.refused(&["resync", "foo/west"], reason).await;
     });
 }

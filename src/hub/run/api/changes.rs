@@ -1,5 +1,6 @@
 //! Answers to requests that change documents.
 
+use std::fmt;
 use std::sync::Arc;
 
 use axum::body::Body as HttpBody;
@@ -13,9 +14,10 @@ use super::lists::{document_answer, json};
 use super::media::{self, Media};
 use super::routes::Action;
 use super::{Api, Asked, author};
+use crate::cluster::full_text;
 use crate::documents::{
     self, BlockingPool, Body, Cause, Effect, IfMatch, Key, Kind, LargeSlot, Manifest, Operations, Part, Problem,
-    ProblemKind, Request, manifests_of_json, manifests_of_yaml,
+    ProblemKind, Request, manifests_of_json, manifests_of_yaml, missing_clusters,
 };
 use crate::http::Peer;
 use crate::hub::run::problem::{ProblemBody, body as problem_body, status as status_of};
@@ -110,6 +112,8 @@ fn if_match(headers: &HeaderMap) -> Result<Option<IfMatch>, Problem> {
 const MOST_FAULTS: usize = 1_000;
 /// Most warnings in the head of an answer, which clients limit.
 const MOST_WARNINGS: usize = 20;
+/// Most clusters of syncsets that are looked for.
+const MOST_REFERENCES: usize = 1_000;
 /// A longer text is no name.
 const LONGEST_NAME: usize = 253;
 
@@ -139,8 +143,6 @@ struct AllApplied<'a> {
 struct Outcome {
     named: Named,
     result: Result<(Effect, i64), Problem>,
-    /// What the sender should know although the apply succeeded.
-    warning: Option<String>,
 }
 
 /// What an apply calls a document, as far as it is known.
@@ -149,6 +151,14 @@ struct Named {
     kind: Option<&'static str>,
     namespace: Option<String>,
     name: Option<String>,
+}
+
+/// `Cluster/foo/c1`.
+impl fmt::Display for Named {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = [self.kind, self.namespace.as_deref(), self.name.as_deref()];
+        formatter.write_str(&parts.into_iter().flatten().collect::<Vec<_>>().join("/"))
+    }
 }
 
 impl Named {
@@ -171,14 +181,16 @@ pub(super) async fn apply(api: &Arc<Api>, asked: Asked<'_>, body: HttpBody) -> R
     }
     let manifests = read_manifests(api.documents.blocking(), media, text.len(), move |read: Read| read(&text)).await?;
     let mut outcomes: Vec<Outcome> = Vec::with_capacity(manifests.len());
+    let (mut warnings, mut references) = (Vec::new(), Vec::new());
     let (mut is_away, mut faults_left) = (false, MOST_FAULTS);
     for manifest in manifests {
         let mut outcome = match manifest {
-            Err(problem) => Outcome { named: Named::default(), result: Err(problem), warning: None },
+            Err(problem) => Outcome { named: Named::default(), result: Err(problem) },
             Ok(manifest) => {
                 let kubeconfig = manifest.body.text("kubeconfig").filter(|_| manifest.kind == Kind::Cluster);
                 let warning = kubeconfig.and_then(|kubeconfig| api.advice.as_ref()?(kubeconfig));
                 let named = Named::of(manifest.kind, &manifest.body);
+                let clusters = referenced(&manifest, &named);
                 let result = if is_away {
                     Err(not_tried())
                 } else {
@@ -187,8 +199,11 @@ pub(super) async fn apply(api: &Arc<Api>, asked: Asked<'_>, body: HttpBody) -> R
                 if let Err(problem) = &result {
                     note_refusal(api, &asked, &named, problem);
                 }
-                let warning = warning.filter(|_| result.is_ok());
-                Outcome { named, result, warning }
+                if result.is_ok() {
+                    warnings.extend(warning.map(|text| format!("{named}: the kubeconfig will be refused: {text}")));
+                    references.extend(clusters);
+                }
+                Outcome { named, result }
             }
         };
         if let Err(problem) = &mut outcome.result {
@@ -201,18 +216,71 @@ pub(super) async fn apply(api: &Arc<Api>, asked: Asked<'_>, body: HttpBody) -> R
         outcomes.push(outcome);
     }
     let mut answer = json(&AllApplied { items: outcomes.iter().map(applied).collect() });
-    for warning in outcomes.iter().filter_map(warning).take(MOST_WARNINGS) {
-        answer.headers_mut().append(WARNING, warning);
+    warnings.extend(without_clusters(api, &outcomes, references).await);
+    for text in warnings.iter().take(MOST_WARNINGS) {
+        answer.headers_mut().extend(warning(text).map(|warning| (WARNING, warning)));
     }
     Ok(answer)
+}
+
+/// A cluster that a syncset names.
+struct Reference {
+    /// The syncset.
+    of: String,
+    namespace: String,
+    name: String,
+}
+
+/// The clusters that a syncset names; not more of them than there may be warnings.
+fn referenced(manifest: &Manifest, named: &Named) -> Vec<Reference> {
+    let Some(namespace) = named.namespace.as_ref().filter(|_| manifest.kind == Kind::SyncSet) else {
+        return Vec::new();
+    };
+    let reference =
+        |cluster: &str| Reference { of: named.to_string(), namespace: namespace.clone(), name: cluster.to_owned() };
+    manifest.body.cluster_names().take(MOST_WARNINGS).map(reference).collect()
+}
+
+/// Warns of syncsets for clusters that don't exist, which is no fault: a cluster may come later. It is most often a misspelled name.
+async fn without_clusters(api: &Api, outcomes: &[Outcome], mut references: Vec<Reference>) -> Vec<String> {
+    // In a dry run they are not there yet.
+    let is_applied = |reference: &Reference| {
+        outcomes.iter().any(|Outcome { named, result }| {
+            result.is_ok()
+                && named.kind == Some(Kind::Cluster.name())
+                && named.namespace.as_ref() == Some(&reference.namespace)
+                && named.name.as_ref() == Some(&reference.name)
+        })
+    };
+    references.truncate(MOST_REFERENCES);
+    references.retain(|reference| !is_applied(reference));
+    if references.is_empty() {
+        return Vec::new();
+    }
+    let clusters: Vec<_> =
+        references.iter().map(|Reference { namespace, name, .. }| (namespace.clone(), name.clone())).collect();
+    let missing = match missing_clusters(&api.database, &clusters).await {
+        Ok(missing) => missing,
+        // The documents are applied, and that is what was asked for.
+        Err(error) => {
+            tracing::debug!(error = full_text(&error), "failed to look for the clusters of applied syncsets");
+            return Vec::new();
+        }
+    };
+    let is_missing = |reference: &&Reference| {
+        missing.iter().any(|(namespace, name)| *namespace == reference.namespace && *name == reference.name)
+    };
+    let references = references.iter().filter(is_missing);
+    references
+        .map(|Reference { of, namespace, name }| format!("{of}: there is no cluster {namespace}/{name}"))
+        .collect()
 }
 
 /// The answer as a whole is no refusal, so what was refused of it is noted here.
 fn note_refusal(api: &Api, asked: &Asked<'_>, named: &Named, problem: &Problem) {
     let status = status_of(problem.kind);
     if Refusals::are_noted(status) {
-        let parts = [named.kind, named.namespace.as_deref(), named.name.as_deref()];
-        let target = format!("POST /v1/apply: {}", parts.into_iter().flatten().collect::<Vec<_>>().join("/"));
+        let target = format!("POST /v1/apply: {named}");
         let peer = asked.parts.extensions.get::<Peer>();
         let actor = Some(asked.caller.name()).filter(|name| !name.is_empty());
         api.refusals.note(actor, peer.map(|Peer(peer)| peer.ip()), (status, Some(problem.kind)), &target);
@@ -220,10 +288,7 @@ fn note_refusal(api: &Api, asked: &Asked<'_>, named: &Named, problem: &Problem) 
 }
 
 /// As API servers of Kubernetes warn: `299 - "text"`.
-fn warning(outcome: &Outcome) -> Option<HeaderValue> {
-    let (Named { namespace, name, .. }, text) = (&outcome.named, outcome.warning.as_ref()?);
-    let (namespace, name) = (namespace.as_deref().unwrap_or_default(), name.as_deref().unwrap_or_default());
-    let text = format!("Cluster/{namespace}/{name}: the kubeconfig will be refused: {text}");
+fn warning(text: &str) -> Option<HeaderValue> {
     HeaderValue::try_from(format!("299 - \"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))).ok()
 }
 

@@ -1,6 +1,6 @@
 //! `towline resync`.
 
-use http::Method;
+use http::{Method, StatusCode};
 use serde_json::Value;
 
 use super::of_mounted;
@@ -29,7 +29,14 @@ pub(super) async fn resync(command: ResyncCommand) -> Result<Exit, Error> {
             names.extend(
                 path.strip_prefix("/v1/clusters/").map(|cluster| format!("{}/{cluster}", Kind::Cluster.name())),
             );
-            client.ask(Method::POST, &format!("{path}/resync"), None).await?
+            match client.ask(Method::POST, &format!("{path}/resync"), None).await {
+                // The cluster is missing or the route: the hub says which if there is no such cluster.
+                Err(error @ Error::Problem { status: StatusCode::NOT_FOUND, .. }) => {
+                    client.get(&path).await?;
+                    return Err(of_mounted(error));
+                }
+                answer => answer?,
+            }
         }
         Chosen::Many(filters) => {
             let query = filters.strip_prefix('&').map(|filters| format!("?{filters}")).unwrap_or_default();
