@@ -9,7 +9,7 @@ use crate::config::ClusterName;
 use crate::config::fault::{Fault, Faults};
 use crate::election;
 use crate::job::check::{Surroundings, collected, reach, say};
-use crate::job::command::Exit;
+use crate::job::command::{Exit, remark};
 use crate::job::output::Output;
 use crate::job::permission::{Permission, Place, Reviewer};
 use crate::job::{Config, JobList};
@@ -34,6 +34,12 @@ pub async fn print(config: &Config, jobs: JobList, connected: bool, output: Outp
     let document = json!({"valid": exit == Exit::Done, "clusters": config.clusters.keys().collect::<Vec<_>>(),
         "sections": names, "lines": lines});
     output.print(&document, &names, &[]);
+    // Names alone don't say why it fails.
+    if output == Output::Name && exit != Exit::Done {
+        for line in &lines {
+            remark(line);
+        }
+    }
     exit
 }
 

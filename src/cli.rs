@@ -187,7 +187,8 @@ fn is_of_section(arguments: &[OsString]) -> bool {
         }
     }
     let is_section = |word: &&str| !word.contains('/');
-    let is_key = |word: &&str| !word.starts_with(|first: char| first.is_ascii_uppercase());
+    // That of a syncset begins with its kind: `SyncSet team-a/base`.
+    let is_key = |word: &&str| word.contains(' ') || !word.starts_with(|first: char| first.is_ascii_uppercase());
     words.first().is_some_and(is_section) && words.get(1).is_none_or(is_key)
 }
 
@@ -271,10 +272,10 @@ pub enum Remote {
 /// `towline status`.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
 pub struct StatusCommand {
-    /// Only one object, of this section, also if it is not among those that are listed
-    #[arg(value_parser = section_name, requires = "object")]
+    /// Only this section
+    #[arg(value_parser = section_name, conflicts_with_all = ["tree", "watch"])]
     pub section: Option<SectionName>,
-    /// The object: NAMESPACE/NAME, or NAME of what has no namespace
+    /// Only this object of the section, also if it is not among those that are listed: NAMESPACE/NAME, or NAME of what has no namespace
     #[arg(conflicts_with_all = ["tree", "exit_code", "watch"])]
     pub object: Option<String>,
     /// Admin server of the daemon
@@ -382,12 +383,18 @@ impl Remote {
                 return watch::watch(daemon, format.output, *tree, out).await;
             }
             Self::Status(command) => {
-                let status = daemon.ask(&Method::GET, "/status", None).await?;
+                let mut status = daemon.ask(&Method::GET, "/status", None).await?;
+                if let Some(section) = &command.section {
+                    let part = table::status_of(section.as_str(), &status);
+                    status = part.map_err(|reason| Error::Pointless { reason })?;
+                }
                 if command.exit_code && !table::is_well(&status) {
                     exit = Exit::NotWell;
                 }
                 let output = command.format.output;
-                output.document(&status).unwrap_or_else(|| match output {
+                let document =
+                    command.section.as_ref().and_then(|section| status.pointer("/sections")?.get(section.as_str()));
+                output.document(document.unwrap_or(&status)).unwrap_or_else(|| match output {
                     Output::Name => table::names(&status),
                     _ => table::status(&status, command.tree, output == Output::Wide),
                 })
@@ -419,10 +426,9 @@ impl Remote {
             Self::Detach { section, local_gone, consent: Yes { yes }, format, access } => {
                 if !yes {
                     let status = daemon.ask(&Method::GET, "/status?latest=true", None).await?;
-                    // The daemon knows better why it has no such section.
-                    if let Some(plan) = table::detached(section.as_str(), *local_gone, &status)
-                        && let Err(refused) = consent(&plan).await
-                    {
+                    let plan = table::detached(section.as_str(), *local_gone, &status);
+                    let plan = plan.map_err(|reason| Error::Pointless { reason })?;
+                    if let Err(refused) = consent(&plan).await {
                         return Ok(refused);
                     }
                 }
@@ -449,6 +455,10 @@ async fn approve(
     let mut path = named("approve", section, name);
     if !yes {
         let held = daemon.ask(&Method::GET, &format!("/held/{section}"), None).await?;
+        if name.is_some() && !table::is_approved_by_name(&held) {
+            let reason = format!("section {section} approves all that it holds or nothing: leave the name out");
+            return Err(Error::Pointless { reason });
+        }
         match (table::approved(section.as_str(), name, &held), name) {
             (Some(plan), _) => {
                 if let Err(refused) = consent(&plan).await {
@@ -510,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_is_of_everything_or_of_one_object() {
+    fn a_status_is_of_everything_or_of_one_section_or_of_one_object() {
         let of = |line: &str| match parse(line) {
             Ok(Command::Remote(Remote::Status(StatusCommand { section, object, .. }))) => {
                 Some((section.map(|section| section.to_string()), object))
@@ -520,10 +530,12 @@ mod tests {
         assert_eq!(of("towline status"), Some((None, None)));
         let one = (Some("databases".to_owned()), Some("hu/orders-0".to_owned()));
         assert_eq!(of("towline status databases hu/orders-0"), Some(one));
-        assert_eq!(of("towline status databases"), None, "which object?");
+        assert_eq!(of("towline status databases --exit-code"), Some((Some("databases".to_owned()), None)));
         for option in ["--tree", "--watch"] {
             assert_eq!(of(&format!("towline status databases hu/orders-0 {option}")), None);
+            assert_eq!(of(&format!("towline status databases {option}")), None);
         }
+        assert_eq!(of("towline status databases hu/orders-0 --exit-code"), None);
         assert_eq!(of("towline status --watch --exit-code"), None);
     }
 
@@ -716,6 +728,12 @@ mod tests {
             let found = parse(line);
             assert!(matches!(found, Ok(Command::Remote(Remote::Explain { .. }))), "{line}: {found:?}");
         }
+        let syncset = ["towline", "explain", "syncsets", "SyncSet team-a/base"].map(OsString::from);
+        let Ok(Given::Own(Command::Remote(Remote::Explain(ExplainCommand { name, .. })))) = super::parse(syncset, JOBS)
+        else {
+            panic!("it is held by a section, and wanted on no cluster")
+        };
+        assert_eq!(name, "SyncSet team-a/base");
         for line in [
             "towline resync foo/inventory",
             "towline explain foo/c1 ConfigMap/default/site",

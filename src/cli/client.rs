@@ -22,8 +22,11 @@ use crate::status::{ReadToken, read_token};
 
 /// Deadline for connecting: the daemon is near.
 const LONGEST_CONNECT: Duration = Duration::from_secs(5);
-/// Deadline for the answer. A detach of many thousand objects takes minutes; the server's own limit is the same.
-const LONGEST_ANSWER: Duration = Duration::from_mins(10);
+/// Deadline for what is only read: a daemon's reports take five seconds if an actor hangs, and what it asks of clusters or a database has
+/// deadlines that are shorter than this.
+const LONGEST_READ: Duration = Duration::from_secs(30);
+/// Deadline for an order. A detach of many thousand objects takes minutes; the server's own limit is the same.
+const LONGEST_ORDER: Duration = Duration::from_mins(10);
 /// Largest answer. A report of a thousand sections is far smaller.
 const LARGEST_ANSWER: usize = 64 << 20;
 
@@ -60,6 +63,9 @@ pub enum Error {
     /// Nothing was sent.
     #[error("section {section} holds nothing under the name {name}; `approve {section} --list` shows the names")]
     NotHeld { section: String, name: String },
+    /// As the daemon's status says: it would refuse the request, which was not sent.
+    #[error("{reason}")]
+    Pointless { reason: String },
     #[error("failed to write the answer")]
     Write(#[source] std::io::Error),
     /// Of `kubectl towline`.
@@ -71,7 +77,8 @@ pub enum Error {
 pub(super) trait Daemon {
     /// Sends one request and returns the answer.
     async fn ask(&self, method: &Method, path: &str, token_file: Option<&Path>) -> Result<Value, Error> {
-        self.ask_within(LONGEST_ANSWER, method, path, token_file).await
+        let within = if *method == Method::GET { LONGEST_READ } else { LONGEST_ORDER };
+        self.ask_within(within, method, path, token_file).await
     }
 
     async fn ask_within(
@@ -142,7 +149,12 @@ impl Error {
             Self::Connect { .. } | Self::Converse(_) | Self::TooLate { .. } | Self::Read(_) => true,
             Self::Refused { status, .. } | Self::NotJson { status } => status.is_server_error(),
             Self::Release(error) => error.is_outage(),
-            Self::Token(_) | Self::TokenCharacters | Self::Request(_) | Self::NotHeld { .. } | Self::Write(_) => false,
+            Self::Token(_)
+            | Self::TokenCharacters
+            | Self::Request(_)
+            | Self::NotHeld { .. }
+            | Self::Pointless { .. }
+            | Self::Write(_) => false,
         }
     }
 }
@@ -281,6 +293,32 @@ mod tests {
         let (admin, _server) = scripted("nonsense\r\n\r\n").await;
         let error = admin.ask(&Method::GET, "/status", None).await.expect_err("not HTTP");
         assert!(matches!(error, Error::Converse(_)), "{error:?}");
+    }
+
+    /// The deadlines of the requests that it gets.
+    #[derive(Default)]
+    struct Deadlines(parking_lot::Mutex<Vec<Duration>>);
+
+    impl Daemon for Deadlines {
+        async fn ask_within(
+            &self,
+            within: Duration,
+            _method: &Method,
+            _path: &str,
+            _token_file: Option<&Path>,
+        ) -> Result<Value, Error> {
+            self.0.lock().push(within);
+            Ok(json!({}))
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_read_has_30_s_and_an_order_10_minutes() {
+        let daemon = Deadlines::default();
+        for method in [Method::GET, Method::POST] {
+            daemon.ask(&method, "/status", None).await.expect("an answer");
+        }
+        assert_eq!(*daemon.0.lock(), [Duration::from_secs(30), Duration::from_mins(10)]);
     }
 
     #[tokio::test]

@@ -2,7 +2,7 @@
 //!
 //! The document is read without a schema, so that an older command can show the status of a newer daemon.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::job::output::{NOTHING, age, aligned, one_line, or_nothing, plain, table};
 
@@ -79,6 +79,11 @@ pub(super) fn held(held: &Value) -> String {
 /// Most objects that are listed before somebody is asked.
 const MOST_ASKED: usize = 50;
 
+/// Whether a section lets what it holds proceed by name: most know all or nothing.
+pub(super) fn is_approved_by_name(held: &Value) -> bool {
+    held.get("by_name") != Some(&Value::Bool(false))
+}
+
 /// What an approval would let proceed; none if nothing is held under this name.
 pub(super) fn approved(section: &str, name: Option<&str>, held: &Value) -> Option<String> {
     if let Some(because) = held.get("because").and_then(Value::as_str) {
@@ -102,9 +107,33 @@ pub(super) fn approved(section: &str, name: Option<&str>, held: &Value) -> Optio
     (count > 0).then(|| format!("{rows}{more}{what} of section {section} would proceed\n"))
 }
 
-/// What a detach would do; none if the daemon has no such section.
-pub(super) fn detached(section: &str, local_gone: bool, status: &Value) -> Option<String> {
-    let overview = status.get("sections")?.get(section)?.get("overview");
+/// The report of a section, or that there is none.
+pub(super) fn section<'s>(name: &str, status: &'s Value) -> Result<&'s Value, String> {
+    let sections = status.get("sections").and_then(Value::as_object);
+    sections.and_then(|sections| sections.get(name)).ok_or_else(|| {
+        let names: Vec<String> = sections.into_iter().flatten().map(|(name, _)| one_line(name)).collect();
+        let known = if names.is_empty() { "there are none".to_owned() } else { names.join(", ") };
+        format!("no section {name}; sections: {known}")
+    })
+}
+
+/// The part of a status about one section.
+pub(super) fn status_of(name: &str, status: &Value) -> Result<Value, String> {
+    let (version, started) = (status.get("version"), status.get("started_seconds_ago"));
+    Ok(json!({"version": version, "started_seconds_ago": started, "sections": {name: section(name, status)?}}))
+}
+
+/// What a detach would do, or why the daemon would not do it.
+pub(super) fn detached(name: &str, local_gone: bool, status: &Value) -> Result<String, String> {
+    let report = section(name, status)?;
+    match report.get("job").and_then(Value::as_str) {
+        Some("sync") | None => {}
+        Some(job) => return Err(format!("section {name}: the job {job} has nothing to detach")),
+    }
+    if report.get("mode").and_then(Value::as_str) == Some("dry_run") {
+        return Err(format!("section {name} is a dry run, which writes nothing: set `dry_run = false` to detach it"));
+    }
+    let overview = report.get("overview");
     let of = |key: &str| plain(overview.and_then(|overview| overview.get(key)));
     let (flow, subject, total) = (of("flow"), of("subject"), of("total"));
     let local = if local_gone {
@@ -112,8 +141,8 @@ pub(super) fn detached(section: &str, local_gone: bool, status: &Value) -> Optio
     } else {
         "its marks would be taken off the local objects; "
     };
-    Some(format!(
-        "section {section} ({subject}, {flow}) would end for good, with {total} objects, which stay:\n\
+    Ok(format!(
+        "section {name} ({subject}, {flow}) would end for good, with {total} objects, which stay:\n\
          its finalizers would be taken off the remote objects; {local}nothing is synced any more\n"
     ))
 }
@@ -487,6 +516,19 @@ hu/orders-7   overwrite   was on edge before
     }
 
     #[test]
+    fn the_status_of_one_section_has_its_row_and_its_objects_alone() {
+        let told = status(&status_of("queues", &document()).expect("a section"), false, false);
+        assert!(
+            told.starts_with("SECTION") && told.contains("hu/queue-2") && told.ends_with("started 3h ago\n"),
+            "{told}"
+        );
+        assert!(!told.contains("databases") && !told.contains("unreachable"), "{told}");
+        let missing = status_of("other", &document()).expect_err("there is none");
+        assert_eq!(missing, "no section other; sections: addons, databases, others, queues");
+        assert!(is_well(&status_of("addons", &document()).expect("a section")), "others are not well");
+    }
+
+    #[test]
     fn what_a_detach_ends_is_said_before() {
         let plan = detached("databases", false, &document()).expect("a section");
         assert!(
@@ -494,7 +536,14 @@ hu/orders-7   overwrite   was on edge before
             "{plan}"
         );
         assert!(detached("databases", true, &document()).expect("a section").contains("taken for gone"));
-        assert_eq!(detached("other", false, &document()), None);
+        let refused =
+            |section: &str, status: &Value| detached(section, false, status).expect_err("it can't be detached");
+        assert_eq!(refused("other", &document()), "no section other; sections: addons, databases, others, queues");
+        assert_eq!(refused("other", &json!({"sections": {}})), "no section other; sections: there are none");
+        assert_eq!(refused("addons", &document()), "section addons: the job lease has nothing to detach");
+        let mut dry = document();
+        dry["sections"]["databases"]["mode"] = "dry_run".into();
+        assert!(refused("databases", &dry).starts_with("section databases is a dry run"));
     }
 
     #[test]

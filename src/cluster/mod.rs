@@ -59,7 +59,7 @@ pub use built_in::BuiltIn;
 pub use client::Cluster;
 pub use clock::Clock;
 pub use connection::PARTIAL_METADATA;
-pub use credentials::context_namespace;
+pub use credentials::context_of;
 pub use demand::Demand;
 pub use dynamic::{Credentials, DynamicCluster, DynamicClusters, Fingerprint};
 pub use error::{Cause, Error, Retry, full_text};

@@ -231,8 +231,11 @@ fn answered(error: &hyper::Error) -> Option<StatusCode> {
     (error.is_parse() && !error.is_parse_version_h2()).then_some(StatusCode::BAD_REQUEST)
 }
 
+/// Whoever has no token is not told which release this is.
 async fn with_release(mut answer: Response) -> Response {
-    answer.headers_mut().insert(SERVER, HeaderValue::from_static(RELEASE));
+    if answer.status() != StatusCode::UNAUTHORIZED {
+        answer.headers_mut().insert(SERVER, HeaderValue::from_static(RELEASE));
+    }
     answer
 }
 

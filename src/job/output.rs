@@ -75,8 +75,9 @@ impl Results {
         match self.output {
             Output::Table | Output::Wide => say(line),
             Output::Name => say(name),
-            Output::Json | Output::Yaml => self.items.push(item),
+            Output::Json | Output::Yaml => {}
         }
+        self.items.push(item);
     }
 
     /// Adds one that failed, of which people read on standard error.
@@ -85,13 +86,15 @@ impl Results {
         self.items.push(item);
     }
 
-    /// Prints the document, with what else there is to say of all of them, or that as lines.
-    pub fn end(self, summary: Value, lines: &[String]) {
+    /// Prints the document, with what else there is to say of all of them, or that as lines. Returns it.
+    pub fn end(self, summary: Value, lines: &[String]) -> Value {
         let mut document = Map::from_iter([("items".to_owned(), Value::Array(self.items))]);
         if let Value::Object(summary) = summary {
             document.extend(summary);
         }
-        self.output.print(&Value::Object(document), &[], lines);
+        let whole = Value::Object(document);
+        self.output.print(&whole, &[], lines);
+        whole
     }
 }
 

@@ -11,7 +11,7 @@
 //! | `GET /history` | the last hour of the clusters, for the plots of the page |
 //! | `GET /history/{section}` | the last hour of a section |
 //! | `GET /ui/` | the page, which asks for the rest |
-//! | `GET /held/{section}?limit=…` | the changes that an approval would release, by object, and a digest of them |
+//! | `GET /held/{section}?limit=…` | the changes that an approval would release, by object, a digest of them, and whether a name may be approved alone |
 //! | `POST /approve/{section}?name=…&digest=…` | the section's answer; without a name all that it holds is approved. 409 if what it holds has another digest than this |
 //! | `POST /detach/{section}?local_gone=true` | the section's answer |
 //! | `POST /attach/{section}` | the section's answer |
@@ -297,13 +297,15 @@ async fn held(
     query: Result<Query<Most>, QueryRejection>,
 ) -> Result<Json<Value>, Problem> {
     let Query(Most { limit }) = query.map_err(bad_query)?;
-    let mut held = admin.section(&section)?.held().await?;
+    let section = admin.section(&section)?;
+    let mut held = section.held().await?;
     let digest = held.digest();
     let more = limit.map_or(0, |limit| held.objects.len().saturating_sub(limit));
     held.objects.truncate(limit.unwrap_or(usize::MAX));
     let mut shown = json!(held);
     if let Some(fields) = shown.as_object_mut() {
         fields.insert("digest".to_owned(), json!(digest));
+        fields.insert("by_name".to_owned(), json!(section.approves_by_name()));
         if more > 0 {
             fields.insert("more".to_owned(), json!(more));
         }

@@ -56,6 +56,11 @@ pub trait Section: Send + Sync {
         Box::pin(async move { Err(Refused::Unsupported { job: self.job() }) })
     }
 
+    /// Whether [`Section::approve_one`] is supported.
+    fn approves_by_name(&self) -> bool {
+        false
+    }
+
     /// Releases what is held under this name alone. The answer lists it.
     fn approve_one<'s>(&'s self, _name: &'s str, _from: IpAddr) -> BoxFuture<'s, Result<Value, Refused>> {
         Box::pin(async move { Err(Refused::Unsupported { job: self.job() }) })

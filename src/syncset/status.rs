@@ -228,6 +228,10 @@ impl status::Section for SyncsetReport {
         self.approve_named(None, from).boxed()
     }
 
+    fn approves_by_name(&self) -> bool {
+        true
+    }
+
     fn approve_one<'s>(&'s self, name: &'s str, from: IpAddr) -> BoxFuture<'s, Result<Value, Refused>> {
         self.approve_named(Some(name), from).boxed()
     }

@@ -1,6 +1,7 @@
 //! The API server: lists the pods, and carries requests to their admin servers.
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt};
@@ -13,8 +14,8 @@ use tokio::io::DuplexStream;
 
 use super::super::client::{self, AdminUrl, converse, request};
 use super::Error;
-use super::pods::{Replica, Unclear, choose};
-use crate::cluster::{Cluster, context_namespace, full_text};
+use super::pods::{Release, Replica, Unclear, choose, replicas_of};
+use crate::cluster::{Cluster, context_of, full_text};
 use crate::config::{ClusterAccess, ClusterConfig, ClusterName};
 use crate::job::check::connect;
 use crate::job::output::one_line;
@@ -50,6 +51,8 @@ pub(super) struct Pods {
     /// All of them, if it is none.
     namespace: Option<String>,
     release: Option<String>,
+    /// The one that was found first. What a command begins with one release it does not go on with another one.
+    chosen: OnceLock<Release>,
     /// Whether the user or the kubeconfig named the namespace. In any other one, somebody who may label pods could receive what is sent to them.
     pub(super) is_named: bool,
 }
@@ -73,12 +76,15 @@ impl Drop for Open {
 impl Pods {
     pub(super) async fn of(place: &Place) -> Result<Self, Error> {
         let Place { kubeconfig, context, namespace, all_namespaces, release } = place.clone();
-        let named = namespace.or_else(|| context_namespace(kubeconfig.as_ref(), context.as_deref()));
+        // Somebody may make another context the current one while this runs.
+        let resolved = context_of(kubeconfig.as_ref(), context.as_deref());
+        let context = context.or_else(|| resolved.as_ref().map(|resolved| resolved.name.clone()));
+        let named = namespace.or_else(|| resolved?.namespace);
         let config = ClusterConfig::new(ClusterAccess::Kubectl { kubeconfig, context });
         let cluster = Cluster::new(ClusterName::default(), &config);
         connect(&cluster, &config).await.map_err(Error::Cluster)?;
         let is_named = named.is_some() && !all_namespaces;
-        let mut pods = Self { cluster, namespace: None, release, is_named };
+        let mut pods = Self { cluster, namespace: None, release, chosen: OnceLock::new(), is_named };
         if !all_namespaces {
             let of_client = pods.client()?.default_namespace().to_owned();
             pods.namespace = Some(named.unwrap_or(of_client));
@@ -103,13 +109,23 @@ impl Pods {
             None => Api::all(client),
         };
         let found = api.list(&ListParams::default().labels(PODS)).await.map_err(|error| Error::List(text(&error)))?;
-        choose(&found.items, self.release.as_deref()).map_err(|unclear| match unclear {
+        let chosen = if let Some(chosen) = self.chosen.get() {
+            chosen
+        } else {
+            let first = choose(&found.items, self.release.as_deref()).map_err(|unclear| self.unclear(unclear))?;
+            self.chosen.get_or_init(|| first)
+        };
+        replicas_of(&found.items, chosen).map_err(|unclear| self.unclear(unclear))
+    }
+
+    fn unclear(&self, unclear: Unclear) -> Error {
+        match unclear {
             Unclear::Several(releases) => Error::SeveralReleases { place: self.whereabouts(), releases },
             Unclear::NotThere(there) => {
-                let name = self.release.clone().filter(|_| !there.is_empty());
-                Error::NoPods { place: self.whereabouts(), release: name, there }
+                let named = self.release.clone().or_else(|| self.chosen.get().map(|chosen| chosen.name.clone()));
+                Error::NoPods { place: self.whereabouts(), release: named.filter(|_| !there.is_empty()), there }
             }
-        })
+        }
     }
 
     /// Connects to the admin server of a replica.

@@ -24,7 +24,7 @@ pub(super) struct Replica {
 pub struct Release {
     namespace: String,
     /// Empty where pods have no such label.
-    name: String,
+    pub(super) name: String,
 }
 
 impl fmt::Display for Release {
@@ -43,24 +43,33 @@ pub(super) enum Unclear {
     Several(Vec<Release>),
 }
 
-/// The pods of the one release that is there, or of the one with this name, sorted by name.
-pub(super) fn choose(pods: &[Pod], named: Option<&str>) -> Result<Vec<Replica>, Unclear> {
-    // A pod that has completed is no replica.
-    let running = pods.iter().filter(|pod| !matches!(phase(pod), "Succeeded" | "Failed"));
-    let of_releases: Vec<(Release, &Pod)> = running.map(|pod| (release(pod), pod)).collect();
-    let is_meant = |release: &Release| named.is_none_or(|name| release.name == name);
-    let meant: BTreeSet<&Release> = of_releases.iter().map(|(release, _)| release).filter(|it| is_meant(it)).collect();
-    if meant.len() > 1 {
-        return Err(Unclear::Several(meant.into_iter().cloned().collect()));
+/// The one release that is there, or the one with this name.
+pub(super) fn choose(pods: &[Pod], named: Option<&str>) -> Result<Release, Unclear> {
+    let there = releases(pods);
+    let meant: Vec<&Release> = there.iter().filter(|release| named.is_none_or(|name| release.name == name)).collect();
+    match meant[..] {
+        [] => Err(Unclear::NotThere(there)),
+        [release] => Ok(release.clone()),
+        _ => Err(Unclear::Several(meant.into_iter().cloned().collect())),
     }
-    let Some(release) = meant.first() else {
-        let all: BTreeSet<&Release> = of_releases.iter().map(|(release, _)| release).collect();
-        return Err(Unclear::NotThere(all.into_iter().cloned().collect()));
-    };
-    let pods = of_releases.iter().filter(|(of, _)| of == *release).map(|(_, pod)| replica(pod));
-    let mut replicas: Vec<Replica> = pods.collect();
+}
+
+/// The pods of a release, sorted by name.
+pub(super) fn replicas_of(pods: &[Pod], of: &Release) -> Result<Vec<Replica>, Unclear> {
+    let mut replicas: Vec<Replica> =
+        pods.iter().filter(|pod| is_there(pod) && release(pod) == *of).map(replica).collect();
     replicas.sort_by(|one, other| one.name.cmp(&other.name));
-    Ok(replicas)
+    if replicas.is_empty() { Err(Unclear::NotThere(releases(pods))) } else { Ok(replicas) }
+}
+
+fn releases(pods: &[Pod]) -> Vec<Release> {
+    let all: BTreeSet<Release> = pods.iter().filter(|pod| is_there(pod)).map(release).collect();
+    all.into_iter().collect()
+}
+
+/// A pod that has completed is no replica, and one that is being deleted hands over what it runs.
+fn is_there(pod: &Pod) -> bool {
+    !matches!(phase(pod), "Succeeded" | "Failed") && pod.metadata.deletion_timestamp.is_none()
 }
 
 fn release(pod: &Pod) -> Release {
@@ -91,6 +100,8 @@ fn phase(pod: &Pod) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use std::slice;
+
     use serde_json::json;
 
     use super::*;
@@ -108,6 +119,15 @@ mod tests {
         serde_json::from_value(pod).expect("a pod")
     }
 
+    fn terminating(mut pod: Pod) -> Pod {
+        pod.metadata.deletion_timestamp = Some(serde_json::from_value(json!("2026-11-29T12:00:00Z")).expect("a time"));
+        pod
+    }
+
+    fn replicas(pods: &[Pod], named: Option<&str>) -> Vec<Replica> {
+        replicas_of(pods, &choose(pods, named).expect("one release")).expect("replicas")
+    }
+
     fn told(releases: &[Release]) -> Vec<String> {
         releases.iter().map(ToString::to_string).collect()
     }
@@ -118,8 +138,10 @@ mod tests {
             pod("b", "edge", Some("one"), "Running"),
             pod("a", "edge", Some("one"), "Pending"),
             pod("c", "edge", Some("two"), "Succeeded"),
+            terminating(pod("d", "edge", Some("one"), "Running")),
+            terminating(pod("e", "edge", Some("three"), "Running")),
         ];
-        let replicas = choose(&pods, None).expect("one release");
+        let replicas = replicas(&pods, None);
         let expected = [("a", Err("it is Pending".to_owned())), ("b", Ok(8385))];
         let expected = expected.map(|(name, port)| Replica { namespace: "edge".into(), name: name.into(), port });
         assert_eq!(replicas, expected);
@@ -136,8 +158,7 @@ mod tests {
         let Err(Unclear::Several(all)) = choose(&pods, None) else { panic!("there are four") };
         let (one, two) = ("one (namespace edge)", "two (namespace edge)");
         assert_eq!(told(&all), [one, two, "one without a name (namespace lab)", "two (namespace lab)"]);
-        let chosen = choose(&pods, Some("one")).expect("one of them");
-        assert_eq!(chosen.iter().map(|replica| replica.name.as_str()).collect::<Vec<_>>(), ["a"]);
+        assert_eq!(replicas(&pods, Some("one")).iter().map(|replica| replica.name.as_str()).collect::<Vec<_>>(), ["a"]);
         let Err(Unclear::Several(all)) = choose(&pods, Some("two")) else { panic!("it is in two namespaces") };
         assert_eq!(told(&all), [two, "two (namespace lab)"]);
         let Err(Unclear::NotThere(all)) = choose(&pods[..2], Some("three")) else { panic!("there is none") };
@@ -146,10 +167,21 @@ mod tests {
     }
 
     #[test]
+    fn a_release_that_was_chosen_stays_and_is_not_there_when_its_pods_are_gone() {
+        let one = pod("a", "edge", Some("one"), "Running");
+        let chosen = choose(slice::from_ref(&one), None).expect("one release");
+        let others = [pod("b", "edge", Some("two"), "Running"), pod("c", "lab", Some("one"), "Running")];
+        let of_both = replicas_of(&[&others[..], slice::from_ref(&one)].concat(), &chosen).expect("it is there");
+        assert_eq!(of_both.iter().map(|replica| replica.name.as_str()).collect::<Vec<_>>(), ["a"]);
+        let left = [&others[..], &[terminating(one)]].concat();
+        let Err(Unclear::NotThere(there)) = replicas_of(&left, &chosen) else { panic!("it is gone") };
+        assert_eq!(told(&there), ["two (namespace edge)", "one (namespace lab)"]);
+    }
+
+    #[test]
     fn a_pod_without_the_port_is_a_replica_that_does_not_answer() {
         let mut other = pod("a", "edge", Some("one"), "Running");
         other.spec.as_mut().expect("a spec").containers.truncate(1);
-        let replicas = choose(&[other], None).expect("one release");
-        assert_eq!(replicas[0].port, Err("no container of it has a port named admin".to_owned()));
+        assert_eq!(replicas(&[other], None)[0].port, Err("no container of it has a port named admin".to_owned()));
     }
 }

@@ -203,13 +203,21 @@ fn load_merged(paths: &[PathBuf], context: Option<&str>) -> Result<Loaded, LoadE
     load_context(merged(paths)?, context, before).map_err(|fault| failed_merge(paths, fault.to_string()))
 }
 
-/// The namespace that the context of a kubeconfig names. Blocks: it reads files.
-pub fn context_namespace(kubeconfig: Option<&PathBuf>, context: Option<&str>) -> Option<String> {
-    // What is wrong with it is told by whoever connects.
+/// A context of a kubeconfig.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Context {
+    pub name: String,
+    /// The namespace that it names.
+    pub namespace: Option<String>,
+}
+
+/// The context of this name, or else the current one. What is wrong with the kubeconfig is told by whoever connects. Blocks: it reads files.
+pub fn context_of(kubeconfig: Option<&PathBuf>, name: Option<&str>) -> Option<Context> {
     let read = merged(&kubeconfigs(kubeconfig)).ok()?;
-    let name = context.or(read.current_context.as_deref())?;
-    let named = read.contexts.iter().find(|entry| entry.name == name)?;
-    named.context.as_ref()?.namespace.clone().filter(|namespace| !namespace.is_empty())
+    let name = name.or(read.current_context.as_deref())?.to_owned();
+    let named = read.contexts.iter().find(|entry| entry.name == name).and_then(|entry| entry.context.as_ref());
+    let namespace = named.and_then(|context| context.namespace.clone()).filter(|namespace| !namespace.is_empty());
+    Some(Context { name, namespace })
 }
 
 fn load_in_cluster(files: Files) -> Result<Loaded, LoadError> {
@@ -271,8 +279,9 @@ mod tests {
         let text = "current-context: edge\ncontexts:\n- name: edge\n  context: {cluster: edge, namespace: default}\n\
                     - name: hub\n  context: {cluster: hub}\n- name: lab\n  context: {cluster: lab, namespace: ''}\n";
         std::fs::write(&path, text).unwrap();
-        let named = |context: Option<&str>| context_namespace(Some(&path), context);
+        let named = |context: Option<&str>| context_of(Some(&path), context).expect("a context").namespace;
         assert_eq!(named(None).as_deref(), Some("default"));
+        assert_eq!(context_of(Some(&path), None).expect("the current one").name, "edge");
         assert_eq!(named(Some("hub")), None);
         assert_eq!(named(Some("lab")), None);
         assert_eq!(named(Some("elsewhere")), None);
@@ -323,7 +332,8 @@ mod tests {
             (user("    token: 0400"), "`users[0].user.token`"),
             (user("    canary"), "`users[0].user`"),
             (user("    exec: {command: sh, env: canary}"), "`users[0].user.exec.env`"),
-            ("canary".to_owned(), "wrong type"),
+            ("canary".to_owned(), "it has no `clusters`, `users` and `contexts`; `kubectl"),
+            ("- canary".to_owned(), "it has no `clusters`"),
         ] {
             std::fs::write(&path, &user).unwrap();
             let reason = load(&config).err().unwrap().to_string();

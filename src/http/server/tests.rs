@@ -57,6 +57,7 @@ async fn start(limits: Limits) -> Running {
         .route("/quick", get(async || "quick"))
         .route("/slow", get(slow))
         .route("/stream", get(streamed))
+        .route("/denied", get(async || StatusCode::UNAUTHORIZED))
         .with_state(Arc::clone(&script));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -163,6 +164,18 @@ async fn a_new_connection_that_says_nothing_is_closed_long_before_a_kept_one_and
     running.stop.cancel();
     running.server.await.unwrap();
     assert!(begun.elapsed() < FAREWELL, "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn whoever_is_not_known_is_not_told_the_release() {
+    let running = start(limits()).await;
+    let mut client = Client::connect(&running).await;
+    for (path, status, is_told) in [("/denied", "401", false), ("/elsewhere", "404", true)] {
+        client.get(path).await;
+        let head = client.head().await;
+        assert!(head.starts_with(&format!("HTTP/1.1 {status}")), "{head}");
+        assert_eq!(head.contains(&format!("server: {RELEASE}\r\n")), is_told, "{head}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -11,13 +11,13 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::cluster::object::is_of_towline;
 use crate::cluster::{Cluster, Error, FIELD_MANAGER, Kind, Object, ObjectKey, Payload, Request};
 use crate::config::{ClusterName, ResourceId};
 use crate::job::Config;
-use crate::job::check::{collected, reach};
+use crate::job::check::{collected, reach, say};
 use crate::job::command::{ConfigFile, Exit, JobCommand, Load, Order, complain, remark};
 use crate::job::consent::{Yes, consent};
 use crate::job::output::{Format, Output, Results};
@@ -118,20 +118,23 @@ async fn release(config: &Config, command: &ReleaseCommand) -> Exit {
     let output = command.format.output;
     let search = Search { config, command, places, ours: identities(config).await };
     if command.consent.yes {
-        return search.everywhere(&mut Doing::Release { only: None }, output).await;
+        return search.everywhere(&mut Doing::Release { only: None }, output).await.0;
     }
     let mut listing = Doing::List { found: HashSet::new() };
     if command.list {
-        return search.everywhere(&mut listing, output).await;
+        return search.everywhere(&mut listing, output).await.0;
     }
-    let (exit, lines) = collected(search.everywhere(&mut listing, Output::Table)).await;
+    let ((exit, document), lines) = collected(search.everywhere(&mut listing, Output::Table)).await;
     let Doing::List { found } = listing else { return exit };
     if found.is_empty() {
-        remark(&lines.join("\n"));
+        match output.document(&document) {
+            Some(text) => say(text.trim_end()),
+            None => remark(&lines.join("\n")),
+        }
         return exit;
     }
     match consent(&lines.join("\n")).await {
-        Ok(()) => search.everywhere(&mut Doing::Release { only: Some(found) }, output).await,
+        Ok(()) => search.everywhere(&mut Doing::Release { only: Some(found) }, output).await.0,
         Err(refused) => refused,
     }
 }
@@ -205,7 +208,8 @@ struct Search<'c> {
 }
 
 impl Search<'_> {
-    async fn everywhere(&self, doing: &mut Doing, output: Output) -> Exit {
+    /// Prints what it does, and returns that as a document, too.
+    async fn everywhere(&self, doing: &mut Doing, output: Output) -> (Exit, Value) {
         let (mut counts, mut results) = (Counts::default(), Results::new(output));
         for place in &self.places {
             if let Err(reason) = self.in_place(place, doing, &mut counts, &mut results).await {
@@ -220,8 +224,8 @@ impl Search<'_> {
             Doing::Release { .. } => ("released", "released"),
         };
         let line = format!("{released} object(s) {done}, {kept} kept, {faults} fault(s)");
-        results.end(json!({field: released, "kept": kept, "faults": faults}), &[line]);
-        if faults == 0 { Exit::Done } else { Exit::Failed }
+        let document = results.end(json!({field: released, "kept": kept, "faults": faults}), &[line]);
+        (if faults == 0 { Exit::Done } else { Exit::Failed }, document)
     }
 
     async fn in_place(

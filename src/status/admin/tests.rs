@@ -77,6 +77,10 @@ impl Section for Scripted {
         vec![Family { metric: DOCUMENTS, series: vec![Series { label, value: 5.0 }] }]
     }
 
+    fn approves_by_name(&self) -> bool {
+        true
+    }
+
     fn approve_one<'s>(&'s self, name: &'s str, _from: IpAddr) -> BoxFuture<'s, Result<Value, Refused>> {
         self.asked.lock().push("approve one");
         async move { Ok(json!({ "approved": name })) }.boxed()
@@ -361,7 +365,7 @@ async fn held_changes_are_listed_for_every_client_and_stay_held() {
     let asked = Arc::clone(&fixture.asked);
     let answer = ask(fixture.admin, request(Method::GET, "/held/a", FAR)).await;
     let object = json!({ "key": "hu/a", "kind": "delete", "reason": "gone from the hub" });
-    let expected = json!({ "because": null, "objects": [object], "digest": held().digest() });
+    let expected = json!({ "because": null, "objects": [object], "digest": held().digest(), "by_name": true });
     assert_eq!(answer, (StatusCode::OK, expected));
     assert!(asked.lock().is_empty());
 }

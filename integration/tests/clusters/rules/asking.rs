@@ -3,6 +3,9 @@ use std::process::Stdio;
 use integration::programs;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
+use tokio::time::timeout;
+
+use crate::rules_world::LIMIT;
 
 /// A command that asks on a terminal of its own before it does anything.
 pub(crate) struct Asking {
@@ -21,7 +24,8 @@ impl Asking {
             .kill_on_drop(true)
             .spawn();
         let mut asking = Self { process: script.expect("script, of util-linux"), shown: String::new() };
-        asking.read_until("[y/N] ").await;
+        let asked = timeout(LIMIT, asking.read_until("[y/N] ")).await.is_ok();
+        assert!(asked, "it does not ask: {}", asking.shown);
         asking
     }
 
@@ -39,7 +43,9 @@ impl Asking {
     pub(crate) async fn answer(mut self, answer: &str) -> (Option<i32>, String) {
         let mut input = self.process.stdin.take().unwrap();
         input.write_all(answer.as_bytes()).await.unwrap();
-        self.process.stdout.as_mut().unwrap().read_to_string(&mut self.shown).await.unwrap();
-        (self.process.wait().await.unwrap().code(), self.shown)
+        let output = self.process.stdout.as_mut().unwrap();
+        let ended = timeout(LIMIT, output.read_to_string(&mut self.shown)).await;
+        ended.unwrap_or_else(|_| panic!("it does not end after {answer:?}")).unwrap();
+        (timeout(LIMIT, self.process.wait()).await.expect("it ends").unwrap().code(), self.shown)
     }
 }

@@ -59,6 +59,11 @@ fn what_a_narrower_prefix_leaves_behind_is_told_and_can_be_let_go() {
             (&json!(2), &json!(1), &json!(0))
         );
         assert_eq!(document["items"][0]["outcome"], "releasable", "{document}");
+        // Without anything to be let go, nothing is asked, and what was kept is a document all the same.
+        let nothing = ["--finalizer", &finalizer, "--namespace-prefix", "narrow-a", "-o", "json"];
+        let (code, told) = release(&section, &nothing).await;
+        let document: Value = serde_json::from_str(&told).unwrap_or_else(|_| panic!("{told}"));
+        assert_eq!((code, &document["releasable"], &document["kept"]), (Some(0), &json!(0), &json!(1)), "{told}");
         // Without the list, this would let go what the test itself puts on.
         let with_finalizer = json!({"metadata": {"finalizers": [&finalizer]}, "spec": {"engine": "postgres-17"}});
         section.make_remote("b", "earlier", &with_finalizer).await;

@@ -55,7 +55,8 @@ fn a_watched_status_prints_each_change_also_over_a_restart_until_it_is_interrupt
 fn a_watched_status_of_nobody_fails_at_once() {
     run(async {
         let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
-        let output = Towline::command(["status", "--watch", "--admin", &nobody]).await.unwrap();
+        let watching = Towline::command(["status", "--watch", "--admin", &nobody]);
+        let output = tokio::time::timeout(LIMIT, watching).await.expect("it ends").unwrap();
         assert_eq!(output.status.code(), Some(1), "{output:?}");
     });
 }

@@ -182,3 +182,26 @@ fn a_change_is_decided_again_when_another_one_comes_first_and_not_for_ever() {
         assert!(asked[9].contains("if-match: \"5\"\r\n"), "{}", asked[9]);
     });
 }
+
+#[test]
+fn what_was_done_before_an_error_is_told_with_it() {
+    run(async {
+        let east =
+            json!({"namespace": "foo", "name": "east", "resourceVersion": "3", "paused": false, "annotations": {}});
+        // One that is paused already needs no request.
+        let list = || (200, json!({"items": [west("7", false), east]}));
+        let (url, _serving) = scripted(vec![list()]).await;
+        let output = Towline::command(["resume", "--all", "-o", "json", "--hub", &url]).await.expect("it runs");
+        assert_eq!(output.status.code(), Some(0), "nothing has to be changed: {output:?}");
+
+        // The hub goes away after the list.
+        let mut gone = east.clone();
+        gone["paused"] = true.into();
+        let (url, _serving) = scripted(vec![(200, json!({"items": [west("7", false), gone]}))]).await;
+        let output = Towline::command(["resume", "--all", "-o", "json", "--hub", &url]).await.expect("it runs");
+        let document: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+        let done = json!({"cluster": "foo/west", "result": "was not paused by Towline"});
+        assert_eq!((output.status.code(), document), (Some(1), json!({"items": [done]})));
+        assert!(String::from_utf8_lossy(&output.stderr).contains("towline: "), "{output:?}");
+    });
+}

@@ -122,7 +122,11 @@ async fn carry_out(access: &HubAccess, which: &Which, order: &Order, output: Out
                 exit = Exit::Failed;
                 results.add_failed(json!({"cluster": cluster, "error": told}), &format!("{cluster}: {told}"));
             }
-            Err(other) => return Err(other),
+            // The others would fail likewise. What was done is told all the same.
+            Err(other) => {
+                results.end(Value::Null, &[]);
+                return Err(other);
+            }
         }
     }
     results.end(Value::Null, &[]);
