@@ -53,6 +53,7 @@ mod config;
 mod db;
 mod documents;
 mod election;
+mod expression;
 mod guard;
 mod http;
 mod hub;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// From the lowest to the highest. Modules of one layer know nothing of each other.
 const LAYERS: [&[&str]; 8] = [
-    &["actor", "config", "http", "yaml"],
+    &["actor", "config", "expression", "http", "yaml"],
     &["telemetry", "ui"],
     &["amqp", "cluster", "db"],
     &["status"],

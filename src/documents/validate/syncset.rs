@@ -1,19 +1,21 @@
 //! Own fields of syncsets: `spec`, which says what goes to which clusters.
 
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
 use super::faults::{Faults, found, shown};
-use super::fields::{boolean, list, object, required, word};
-use super::objects::{Seen, is_path_segment};
+use super::fields::{boolean, list, object, required, text, word};
+use super::objects::{PATH_SEGMENT, Seen, is_kind, is_path_segment};
 use super::{objects, patches, selector};
 use crate::config::names::is_subdomain;
 use crate::documents::body::{Path, kind_of};
 use crate::documents::document::Key;
 use crate::documents::kind::Kind;
 use crate::documents::namespace_pattern::NamespacePattern;
+use crate::expression::Expression;
 
 /// Most clusters that a syncset names, and most patterns of namespaces.
 const MOST: usize = 10_000;
@@ -22,8 +24,10 @@ const RESOURCES: usize = 1_000;
 /// Most patches, and most secret mappings.
 const FEW: usize = 200;
 
-/// Whether the health of what a syncset sends is read: `{"within": "10m"}`.
+/// Whether the health of what a syncset sends is read: `{"within": "10m", "rules": […]}`.
 const HEALTH: &str = "health";
+/// Most rules for kinds.
+const HEALTH_RULES: usize = 20;
 /// How long its objects may take to become current: the default, the least and the most.
 pub const HEALTH_WITHIN: (Duration, RangeInclusive<Duration>) =
     (Duration::from_mins(10), Duration::from_mins(1)..=Duration::from_hours(24));
@@ -120,16 +124,48 @@ pub(super) fn fields(key: &Key, mut fields: Map<String, Value>, faults: &mut Fau
 fn health(spec: &mut Map<String, Value>, parent: &Path<'_>, faults: &mut Faults) {
     let path = parent.field(HEALTH);
     let Some(fields) = spec.get(HEALTH).and_then(|health| object(health, &path, faults)) else { return };
-    faults.unknown_fields(fields, &path, &["within"]);
-    match fields.get("within") {
-        None | Some(Value::Null) => {
-            let within = humantime::format_duration(HEALTH_WITHIN.0).to_string();
-            spec.insert(HEALTH.to_owned(), json!({ "within": within }));
+    faults.unknown_fields(fields, &path, &["within", "rules"]);
+    let within = fields.get("within").filter(|within| !within.is_null());
+    if let Some(within) = within.filter(|within| health_within(within).is_none()) {
+        faults.add(&path.field("within"), found(within), "a duration from \"1m\" to \"24h\"");
+    }
+    let default = || json!(humantime::format_duration(HEALTH_WITHIN.0).to_string());
+    let mut filled = Map::from_iter([("within".to_owned(), within.cloned().unwrap_or_else(default))]);
+    let rules = list(fields, "rules", HEALTH_RULES, &path, faults);
+    health_rules(rules, &path.field("rules"), faults);
+    if !rules.is_empty() {
+        filled.insert("rules".to_owned(), json!(rules));
+    }
+    spec.insert(HEALTH.to_owned(), Value::Object(filled));
+}
+
+/// `{"group": "db.example.com", "kind": "Postgres", "current": "status.phase == 'ready'", "failed": "status.phase == 'dead'"}`.
+fn health_rules(rules: &[Value], rules_path: &Path<'_>, faults: &mut Faults) {
+    let mut seen = BTreeSet::new();
+    for (index, rule) in rules.iter().enumerate() {
+        let path = rules_path.element(index);
+        let Some(fields) = object(rule, &path, faults) else { continue };
+        faults.unknown_fields(fields, &path, &["group", "kind", "current", "failed"]);
+        let group = text(fields, "group", &path, faults).unwrap_or_default();
+        if !group.is_empty() && !is_path_segment(group) {
+            faults.add(&path.field("group"), shown(group), PATH_SEGMENT);
         }
-        Some(within) if health_within(within).is_none() => {
-            faults.add(&path.field("within"), found(within), "a duration from \"1m\" to \"24h\"");
+        if let Some(kind) = required(fields, "kind", &path, faults) {
+            if !is_kind(kind) {
+                faults.add(&path.field("kind"), shown(kind), "the name of a kind");
+            } else if (group, kind) == ("", "Secret") {
+                faults.add(&path.field("kind"), "\"Secret\"", "another kind: Secrets are never read");
+            } else if !seen.insert((group, kind)) {
+                faults.add(&path.field("kind"), format!("a second rule for {}", shown(kind)), "one rule for a kind");
+            }
         }
-        Some(_) => {}
+        let current = required(fields, "current", &path, faults).map(|text| ("current", text));
+        let failed = text(fields, "failed", &path, faults).map(|text| ("failed", text));
+        for (field, text) in current.into_iter().chain(failed) {
+            if let Err(error) = Expression::parse(text) {
+                faults.add(&path.field(field), error, Expression::ALLOWED);
+            }
+        }
     }
 }
 

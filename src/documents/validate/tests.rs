@@ -645,3 +645,41 @@ fn health_takes_a_duration_from_a_minute_to_a_day() {
         assert_eq!(told(&found_all), [(pointer, found, suggestion)], "{given}");
     }
 }
+
+#[test]
+fn rules_of_health_are_expressions_for_kinds_other_than_secrets() {
+    let rule = |kind: &str, current: &str| json!({"group": "db.example.com", "kind": kind, "current": current, "failed": "status.phase == 'dead'"});
+    let rules = json!([rule("Postgres", "status.phase == 'ready'"), {"kind": "Pod", "current": "has(status.podIP)", "failed": null}]);
+    let draft = spec(Kind::SyncSet, json!({"health": {"rules": rules}})).unwrap_or_else(|faults| panic!("{faults:?}"));
+    assert_eq!(draft.data["spec"]["health"], json!({"within": "10m", "rules": rules}));
+    let given = json!([
+        "x",
+        {"group": "a/b", "kind": "Postgres", "current": "true", "when": "x"},
+        {"kind": "Secret", "current": "has(data.password)"},
+        {"group": "db.example.com", "current": "status.phase = 'ready'", "failed": 7},
+        rule("Postgres", "status.list.all(e, e.list.all(f, f))"),
+        rule("Postgres", ""),
+    ]);
+    let faults = spec(Kind::SelectorSyncSet, json!({"health": {"rules": given}})).err().unwrap_or_default();
+    let expected = [
+        ("/spec/health/rules/0", "a string"),
+        ("/spec/health/rules/1/when", "an unknown field"),
+        ("/spec/health/rules/1/group", "\"a/b\""),
+        ("/spec/health/rules/2/kind", "\"Secret\""),
+        ("/spec/health/rules/2/current", "the variable data: there are metadata, spec and status"),
+        ("/spec/health/rules/3/kind", "missing"),
+        ("/spec/health/rules/3/failed", "7"),
+        ("/spec/health/rules/3/current", "Syntax error: mismatched input '='"),
+        ("/spec/health/rules/4/current", "a macro in another one"),
+        ("/spec/health/rules/5/kind", "a second rule for \"Postgres\""),
+        ("/spec/health/rules/5/current", "\"\""),
+    ];
+    let found: Vec<_> = faults.iter().map(|fault| (fault.pointer.as_str(), fault.found.as_str())).collect();
+    assert_eq!(found.len(), expected.len(), "{found:?}");
+    for ((pointer, told), (expected_pointer, expected)) in found.iter().zip(expected) {
+        assert!(*pointer == expected_pointer && told.starts_with(expected), "{pointer}: {told}, not {expected}");
+    }
+    let many = vec![rule("Postgres", "true"); 21];
+    let faults = spec(Kind::SyncSet, json!({"health": {"rules": many}})).err().unwrap_or_default();
+    assert_eq!(told(&faults), [("/spec/health/rules", "a list of 21 elements", "")]);
+}

@@ -7,7 +7,7 @@
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::health::Settings;
+use super::health::{Rule, Settings};
 use super::name::{SyncSetKind, SyncSetName};
 use super::rows::Failure;
 use super::spec::{Behavior, Header, Mode, Patch, PatchType, Payload, SecretMapping};
@@ -56,7 +56,18 @@ pub fn header(identity: Identity, spec: &Value) -> Result<Header, Failure> {
 /// Nothing that is sent depends on it, so what another release has written there is no failure.
 fn health(spec: &Value) -> Option<Settings> {
     let health = spec.get("health").filter(|health| health.is_object())?;
-    Some(Settings { within: health.get("within").and_then(health_within).unwrap_or(HEALTH_WITHIN.0) })
+    let within = health.get("within").and_then(health_within).unwrap_or(HEALTH_WITHIN.0);
+    let rules = health.get("rules").and_then(Value::as_array).into_iter().flatten();
+    let rule = |rule: &Value| {
+        let text = |field: &str| rule.get(field).and_then(Value::as_str).map(str::to_owned);
+        Some(Rule {
+            group: text("group").unwrap_or_default(),
+            kind: text("kind")?,
+            current: text("current")?,
+            failed: text("failed"),
+        })
+    };
+    Some(Settings { within, rules: rules.filter_map(rule).collect() })
 }
 
 /// Reads resources and patches from `spec`. Resources are looked at only when they are rendered.

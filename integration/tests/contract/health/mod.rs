@@ -45,7 +45,7 @@ async fn objects_are_judged_as_by_kstatus_but_where_the_documentation_says_so() 
     let mut found = BTreeSet::new();
     for ((at, object), theirs) in objects.iter().zip(&theirs) {
         let (group, kind, _) = KINDS[*at];
-        let judged = judge(group, kind, object);
+        let judged = judge(group, kind, object, None);
         let ours = match judged.verdict {
             Verdict::Current => "Current",
             Verdict::Progressing => "InProgress",

@@ -3,10 +3,12 @@
 use integration::users::ADMIN;
 use integration::{ControlPlane, eventually};
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
-use kube::api::{Patch, PatchParams};
+use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
+use crate::syncsets::kinds::{definition, widget, widgets};
 use crate::syncsets::requests::Requests;
 use crate::syncsets::world::{LIMIT, Stage, condition, run};
 
@@ -145,5 +147,81 @@ fn several_objects_of_a_kind_are_read_by_one_list() {
         is_settled(&stage).await;
         let status = stage.get(&stage.path("clustersyncs", "west-1")).await;
         assert_eq!(condition(&status["status"], "Healthy"), None);
+    });
+}
+
+/// What the controller of a widget would say of it.
+async fn widget_says(stage: &Stage, plane: &ControlPlane, group: &str, phase: &str) {
+    let api = widgets(plane.client(ADMIN).await.unwrap(), stage, group);
+    let patch = Patch::Merge(json!({"status": {"phase": phase}}));
+    eventually("the widget to be there", LIMIT, async || {
+        api.patch("one", &PatchParams::default(), &patch).await.map(drop).map_err(|error| error.to_string())
+    })
+    .await
+    .unwrap();
+}
+
+#[test]
+fn own_rules_decide_and_what_flaps_has_not_failed_and_what_never_settles_is_late() {
+    run(async {
+        let stage = Stage::new("health-rules").await;
+        let plane = stage.register("west-1", &json!({}), 0).await;
+        let group = "health.example.com";
+        let definitions: Api<CustomResourceDefinition> = Api::all(plane.client(ADMIN).await.unwrap());
+        let document = serde_json::from_value(definition(group)).unwrap();
+        definitions.create(&PostParams::default(), &document).await.unwrap();
+        let of_widgets = |current: &str| json!({"group": group, "kind": "Widget", "current": current, "failed": "status.phase == 'dead'"});
+        let of_maps = json!({"kind": "ConfigMap", "current": "metadata.annotations.exists(key, key == 'seen')"});
+        let never = json!({"within": "1m", "rules": [of_widgets("status.phase == 'never'")]});
+        let spec = json!({"clusterDeploymentRefs": [{"name": "west-1"}], "health": never, "resources": [widget(&stage, group, "never")]});
+        stage.create("syncsets", &json!({"namespace": stage.namespace, "name": "never", "spec": spec})).await;
+        let rules = json!({"rules": [of_widgets("status.phase == 'ready'"), of_maps]});
+        let map = |annotations: Value| {
+            let mut map = stage.config_map("site", &json!({"a": "1"}));
+            map["metadata"]["annotations"] = annotations;
+            map
+        };
+        apply(&stage, &rules, &[widget(&stage, group, "one"), map(json!({"seen": "yes"}))]).await;
+        let message = has(&stage, "Progressing", json!("NotCurrent")).await["message"].clone();
+        assert_eq!(message, format!("Widget {}/one: its rule for current is not true", stage.namespace));
+        widget_says(&stage, plane, group, "ready").await;
+        has(&stage, "Current", Value::Null).await;
+
+        // Each reading of it says something else, so that none confirms the one before.
+        widget_says(&stage, plane, group, "dead").await;
+        stage.full_pass().await;
+        for _ in 0..2 {
+            has(&stage, "Progressing", json!("FailedByRule")).await;
+            widget_says(&stage, plane, group, "starting").await;
+            has(&stage, "Progressing", json!("NotCurrent")).await;
+            widget_says(&stage, plane, group, "dead").await;
+        }
+        has(&stage, "Progressing", json!("FailedByRule")).await;
+        let failed = has(&stage, "Failed", json!("FailedByRule")).await;
+        assert_eq!(failed["message"], format!("Widget {}/one: its rule for failed is true", stage.namespace));
+
+        // Another rule is another health, of a kind that is not read without one as well.
+        let other = json!({"rules": [of_widgets("has(status.phase)"), of_maps]});
+        let spec = json!({"health": other, "resources": [widget(&stage, group, "one"), map(json!({}))]});
+        stage.change(&stage.path("syncsets", "base"), &json!({ "spec": spec })).await;
+        widget_says(&stage, plane, group, "ready").await;
+        let unseen = has(&stage, "Progressing", json!("NotCurrent")).await;
+        assert_eq!(unseen["message"], format!("ConfigMap {}/site: its rule for current is not true", stage.namespace));
+        stage
+            .change(
+                &stage.path("syncsets", "base"),
+                &json!({"spec": {"health": {"rules": [of_widgets("has(status.phase)")]}}}),
+            )
+            .await;
+        has(&stage, "Current", Value::Null).await;
+
+        let late = |status: &Value| status["syncSets"][1]["health"]["reason"] == "Late";
+        let late = &stage.status("west-1", "what never settles to be late", late).await["syncSets"][1]["health"];
+        assert_eq!(late["state"], "Progressing", "{late}");
+        is_settled(&stage).await;
+        let mut requests = Requests::from_now(&stage, plane).await;
+        stage.change(&stage.path("clusters", "west-1"), &json!({"labels": {"a": "b"}})).await;
+        stage.at_rest().await;
+        assert!(requests.seen().await.is_empty(), "what is late is not read any more");
     });
 }

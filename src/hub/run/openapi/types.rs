@@ -230,6 +230,25 @@ pub(super) struct Health {
     /// How long its objects may take to become current: a duration from `1m` to `24h`, by default `10m`.
     #[schema(nullable = false)]
     within: Option<String>,
+    /// How objects of some kinds are judged instead.
+    #[schema(nullable = false, max_items = 20)]
+    rules: Option<Vec<HealthRule>>,
+}
+
+/// When objects of a kind are current, by CEL expressions over `metadata`, `spec` and `status`.
+#[derive(ToSchema)]
+pub(super) struct HealthRule {
+    /// API group; empty or left out for that of Pods.
+    #[schema(nullable = false)]
+    group: Option<String>,
+    /// Kind, not `Secret`. There is one rule for a kind.
+    kind: String,
+    /// When an object is current.
+    #[schema(max_length = 1024)]
+    current: String,
+    /// When an object has failed; asked first.
+    #[schema(nullable = false, max_length = 1024)]
+    failed: Option<String>,
 }
 
 /// A name.

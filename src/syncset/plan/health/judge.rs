@@ -6,6 +6,7 @@
 use serde_json::Value;
 
 use super::LONGEST_MESSAGE;
+use super::rule::Parsed;
 
 /// An object whose status is empty: it may be one whose controller has not seen it, or one that never has a status.
 pub(super) const NO_STATUS: &str = "NoStatus";
@@ -62,7 +63,7 @@ pub(super) fn shortened(text: &str, most: usize) -> String {
 }
 
 /// Whether the objects of a kind have to be read: most built-in kinds have no status that could say anything, and Secrets are never read.
-pub fn is_judged(group: &str, kind: &str) -> bool {
+pub(super) fn is_judged(group: &str, kind: &str) -> bool {
     let is_built_in = match group {
         "" | "apps" | "batch" | "autoscaling" | "policy" => true,
         other => BUILT_IN_GROUPS.contains(&other),
@@ -98,8 +99,8 @@ const BUILT_IN_GROUPS: [&str; 16] = [
     "storage.k8s.io",
 ];
 
-/// Judges an object of a kind that [`is_judged`].
-pub fn judge(group: &str, kind: &str, object: &Value) -> Judged {
+/// Judges an object by the rule for its kind, if there is one, or if its kind [`is_judged`].
+pub fn judge(group: &str, kind: &str, object: &Value, rule: Option<&Parsed>) -> Judged {
     if object.pointer("/metadata/deletionTimestamp").is_some_and(|at| !at.is_null()) {
         return Judged::progressing("Terminating", "the object is being deleted");
     }
@@ -109,6 +110,9 @@ pub fn judge(group: &str, kind: &str, object: &Value) -> Judged {
     {
         let message = format!("its controller has seen generation {observed} of {generation}");
         return Judged::progressing("NotObserved", message);
+    }
+    if let Some(rule) = rule {
+        return rule.judge(object);
     }
     match (group, kind) {
         ("apps", "Deployment") => deployment(object),

@@ -7,6 +7,7 @@
 //! current or has failed, or until `within` has passed. Failed counts only if two readings, 15 seconds apart, say so.
 
 mod judge;
+mod rule;
 mod shown;
 
 #[cfg(test)]
@@ -18,7 +19,8 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 
-pub use judge::{Judged, Verdict, is_judged, judge};
+pub use judge::{Judged, Verdict, judge};
+pub use rule::{Rule, Rules};
 pub use shown::Entry;
 
 use super::name::{Digest, ObjectRef};
@@ -35,10 +37,22 @@ const MOST_OBJECTS: usize = 100;
 const LONGEST_MESSAGE: usize = 256;
 
 /// `spec.health` of a syncset.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// How long the objects may take to become current.
     pub within: Duration,
+    pub rules: Vec<Rule>,
+}
+
+impl Settings {
+    /// Whether the objects of a kind have to be read: those of its own rules, and what [`judge`] knows. Secrets are never read.
+    pub fn reads(&self, group: &str, kind: &str) -> bool {
+        (group, kind) != ("", "Secret") && (self.rule(group, kind).is_some() || judge::is_judged(group, kind))
+    }
+
+    pub fn rule(&self, group: &str, kind: &str) -> Option<&Rule> {
+        self.rules.iter().find(|rule| (rule.group.as_str(), rule.kind.as_str()) == (group, kind))
+    }
 }
 
 /// From the best to the worst. A syncset has the worst state of its objects, and a cluster that of its syncsets.
@@ -147,7 +161,7 @@ impl Health {
         inputs: Digest,
         previous: Option<&Self>,
         readings: Vec<Reading>,
-        settings: Settings,
+        within: Duration,
         now: Timestamp,
     ) -> Self {
         let previous = previous.filter(|previous| previous.is_of(inputs));
@@ -179,7 +193,7 @@ impl Health {
             let began = unsettled.began.checked_add(unread).unwrap_or(Timestamp::MAX);
             (began, unsettled.readings.saturating_add(1))
         });
-        let is_late = now >= after(began, settings.within);
+        let is_late = now >= after(began, within);
         let wait = WAITS.0.saturating_mul(1 << count.min(30)).min(WAITS.1);
         let regular = (!is_settled && !is_late).then(|| after(now, wait));
         // What is current at once may only not have begun to crash.

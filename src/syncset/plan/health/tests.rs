@@ -8,7 +8,7 @@ use crate::syncset::plan::rows::Failure;
 use crate::syncset::plan::status::Reason;
 
 const INPUTS: Digest = Digest([7; 32]);
-const SETTINGS: Settings = Settings { within: Duration::from_mins(2) };
+const WITHIN: Duration = Duration::from_mins(2);
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + second).expect("a time")
@@ -36,7 +36,7 @@ fn reading(name: &str, verdict: Verdict) -> Reading {
 fn read_until(verdict: impl Fn(i64) -> Verdict, last: i64) -> (Vec<(i64, State, String)>, Health) {
     let (mut second, mut read, mut health) = (0, Vec::new(), None);
     loop {
-        let next = Health::read(INPUTS, health.as_ref(), vec![reading("web", verdict(second))], SETTINGS, at(second));
+        let next = Health::read(INPUTS, health.as_ref(), vec![reading("web", verdict(second))], WITHIN, at(second));
         read.push((second, next.state, next.reason.clone()));
         let due = next.next.map(|due| due.as_second() - at(0).as_second());
         health = Some(next);
@@ -56,7 +56,7 @@ fn what_is_current_is_read_once_more_after_15_seconds() {
     let (read, health) = read_until(|_| Verdict::Current, 1000);
     assert_eq!((seconds(&read), health.state, health.next), (vec![0, 15], State::Current, None));
     assert!(health.objects.is_empty() && health.reason.is_empty() && health.message.is_empty());
-    let nothing = Health::read(INPUTS, None, Vec::new(), SETTINGS, at(0));
+    let nothing = Health::read(INPUTS, None, Vec::new(), WITHIN, at(0));
     assert_eq!((nothing.state, nothing.next), (State::Current, Some(at(15))), "a syncset of ConfigMaps alone");
     let (read, health) = read_until(|second| if second < 5 { Verdict::Current } else { Verdict::Failed }, 1000);
     assert_eq!((seconds(&read)[..2].to_vec(), health.state), (vec![0, 15], State::Failed), "it began to crash later");
@@ -95,31 +95,31 @@ fn an_object_has_failed_once_two_readings_15_seconds_apart_say_so() {
 fn an_object_without_a_status_is_current_after_15_seconds_and_stays_so() {
     let (read, health) = read_until(|_| Verdict::NoStatus, 1000);
     assert_eq!((seconds(&read), health.state), (vec![0, 1, 3, 7, 15], State::Current));
-    let later = Health::read(INPUTS, Some(&health), vec![reading("web", Verdict::NoStatus)], SETTINGS, at(7200));
+    let later = Health::read(INPUTS, Some(&health), vec![reading("web", Verdict::NoStatus)], WITHIN, at(7200));
     assert_eq!((later.state, later.since), (State::Current, health.since), "a full pass changes nothing");
     let both = vec![reading("web", Verdict::NoStatus), reading("other", Verdict::Progressing)];
-    let beside = Health::read(INPUTS, Some(&later), both, SETTINGS, at(7300));
+    let beside = Health::read(INPUTS, Some(&later), both, WITHIN, at(7300));
     assert_eq!(beside.objects.len(), 1, "nor does another object: {:?}", beside.objects);
 }
 
 #[test]
 fn what_is_no_longer_current_has_its_time_again_and_what_is_late_has_not() {
     let (_, late) = read_until(|_| Verdict::Progressing, 1000);
-    let again = Health::read(INPUTS, Some(&late), vec![reading("web", Verdict::Progressing)], SETTINGS, at(7200));
+    let again = Health::read(INPUTS, Some(&late), vec![reading("web", Verdict::Progressing)], WITHIN, at(7200));
     assert_eq!((again.reason.as_str(), again.next, again.since), ("Late", None, late.since));
-    let well = Health::read(INPUTS, Some(&again), vec![reading("web", Verdict::Current)], SETTINGS, at(14_400));
+    let well = Health::read(INPUTS, Some(&again), vec![reading("web", Verdict::Current)], WITHIN, at(14_400));
     assert_eq!((well.state, well.next), (State::Current, None));
-    let ill = Health::read(INPUTS, Some(&well), vec![reading("web", Verdict::Progressing)], SETTINGS, at(21_600));
+    let ill = Health::read(INPUTS, Some(&well), vec![reading("web", Verdict::Progressing)], WITHIN, at(21_600));
     assert_eq!((ill.state, ill.reason.as_str(), ill.next), (State::Progressing, "Why", Some(at(21_601))));
 }
 
 #[test]
 fn the_time_in_which_nobody_could_read_does_not_count() {
-    let first = Health::read(INPUTS, None, vec![reading("web", Verdict::Progressing)], SETTINGS, at(0));
-    let back = Health::read(INPUTS, Some(&first), vec![reading("web", Verdict::Progressing)], SETTINGS, at(3600));
+    let first = Health::read(INPUTS, None, vec![reading("web", Verdict::Progressing)], WITHIN, at(0));
+    let back = Health::read(INPUTS, Some(&first), vec![reading("web", Verdict::Progressing)], WITHIN, at(3600));
     assert_eq!((back.reason.as_str(), back.next), ("Why", Some(at(3602))), "a cluster that was paused for an hour");
     let (_, failed) = read_until(|_| Verdict::Failed, 1000);
-    let mended = Health::read(INPUTS, Some(&failed), vec![reading("web", Verdict::Progressing)], SETTINGS, at(7200));
+    let mended = Health::read(INPUTS, Some(&failed), vec![reading("web", Verdict::Progressing)], WITHIN, at(7200));
     assert_eq!((mended.reason.as_str(), mended.next), ("Why", Some(at(7201))), "what had failed has its time again");
 }
 
@@ -131,8 +131,8 @@ fn a_failure_is_confirmed_also_when_it_is_late_and_behind_many_others() {
     let all = || {
         (0..150).map(|at| reading(&format!("a{at:03}"), Verdict::Progressing)).chain([reading("web", Verdict::Failed)])
     };
-    let first = Health::read(INPUTS, None, all().collect(), SETTINGS, at(0));
-    let second = Health::read(INPUTS, Some(&first), all().collect(), SETTINGS, at(15));
+    let first = Health::read(INPUTS, None, all().collect(), WITHIN, at(0));
+    let second = Health::read(INPUTS, Some(&first), all().collect(), WITHIN, at(15));
     assert_eq!((second.state, second.objects[0].name.as_str()), (State::Failed, "web"));
 }
 
@@ -140,11 +140,11 @@ fn a_failure_is_confirmed_also_when_it_is_late_and_behind_many_others() {
 fn a_reason_of_a_controller_is_only_shown() {
     let named =
         || vec![Reading { object: object("web"), judged: Judged::of(Verdict::Progressing, judge::NO_STATUS, "m") }];
-    let mut health = Health::read(INPUTS, None, named(), SETTINGS, at(0));
+    let mut health = Health::read(INPUTS, None, named(), WITHIN, at(0));
     let mut read = vec![0];
     while let Some(next) = health.next {
         read.push(next.as_second() - at(0).as_second());
-        health = Health::read(INPUTS, Some(&health), named(), SETTINGS, next);
+        health = Health::read(INPUTS, Some(&health), named(), WITHIN, next);
     }
     assert_eq!((read, health.reason.as_str()), (vec![0, 1, 3, 7, 15, 31, 63, 123], "Late"));
 }
@@ -152,7 +152,7 @@ fn a_reason_of_a_controller_is_only_shown() {
 #[test]
 fn other_inputs_begin_anew() {
     let (_, failed) = read_until(|_| Verdict::Failed, 1000);
-    let other = Health::read(Digest([8; 32]), Some(&failed), vec![reading("web", Verdict::Failed)], SETTINGS, at(20));
+    let other = Health::read(Digest([8; 32]), Some(&failed), vec![reading("web", Verdict::Failed)], WITHIN, at(20));
     assert_eq!((other.state, other.since, other.next), (State::Progressing, at(20), Some(at(21))));
     assert!(!failed.is_of(Digest([8; 32])) && other.is_of(Digest([8; 32])));
 }
@@ -162,13 +162,13 @@ fn the_worst_object_speaks_for_all_and_the_others_are_counted() {
     let (_, failed) = read_until(|_| Verdict::Failed, 1000);
     let mut readings: Vec<Reading> = (0..150).map(|at| reading(&format!("a{at:03}"), Verdict::Progressing)).collect();
     readings.extend([reading("web", Verdict::Failed), reading("b", Verdict::Unknown), reading("c", Verdict::Current)]);
-    let health = Health::read(INPUTS, Some(&failed), readings, SETTINGS, at(16));
+    let health = Health::read(INPUTS, Some(&failed), readings, WITHIN, at(16));
     assert_eq!((health.state, health.objects.len(), health.more), (State::Failed, MOST_OBJECTS, 52));
     let states: Vec<State> = health.objects.iter().take(3).map(|object| object.state).collect();
     assert_eq!(states, [State::Failed, State::Unknown, State::Progressing]);
     assert_eq!(health.message, "Deployment shop/web: web is so; 151 more objects are not current");
     let long = Reading { object: object("a"), judged: Judged::of(Verdict::Failed, "Why", &"ä\0".repeat(400)) };
-    let health = Health::read(INPUTS, None, vec![long, reading("b", Verdict::Progressing)], SETTINGS, at(0));
+    let health = Health::read(INPUTS, None, vec![long, reading("b", Verdict::Progressing)], WITHIN, at(0));
     let (all, first) = (&health.message, &health.objects[0].message);
     assert_eq!((all.chars().count(), first.chars().count()), (256, 256));
     assert!(all.ends_with("…; 1 more object is not current") && !first.contains('\0'), "{all}");
@@ -191,10 +191,10 @@ fn result(inputs: Digest, failure: Option<Failure>) -> ResultRow {
 fn health_is_read_of_what_is_applied_at_its_time_and_after_each_full_pass() {
     let applied = result(INPUTS, None);
     let failing = result(INPUTS, Some(Failure { reason: Reason::Forbidden, message: "no".to_owned() }));
-    let progressing = Health::read(INPUTS, None, vec![reading("web", Verdict::Progressing)], SETTINGS, at(5));
-    let first = Health::read(INPUTS, None, Vec::new(), SETTINGS, at(-20));
-    let current = Health::read(INPUTS, Some(&first), Vec::new(), SETTINGS, at(5));
-    let of_others = Health::read(Digest([8; 32]), None, Vec::new(), SETTINGS, at(5));
+    let progressing = Health::read(INPUTS, None, vec![reading("web", Verdict::Progressing)], WITHIN, at(5));
+    let first = Health::read(INPUTS, None, Vec::new(), WITHIN, at(-20));
+    let current = Health::read(INPUTS, Some(&first), Vec::new(), WITHIN, at(5));
+    let of_others = Health::read(Digest([8; 32]), None, Vec::new(), WITHIN, at(5));
     for (what, result, health, last_full, expected) in [
         ("not applied", None, None, None, None),
         ("fails", Some(&failing), Some(&progressing), None, None),
@@ -212,7 +212,7 @@ fn health_is_read_of_what_is_applied_at_its_time_and_after_each_full_pass() {
 #[test]
 fn what_does_not_answer_or_is_not_applied_as_it_is_now_is_never_shown_as_current() {
     let (applied, other) = (result(INPUTS, None), result(Digest([9; 32]), None));
-    let current = Health::read(INPUTS, None, Vec::new(), SETTINGS, at(5));
+    let current = Health::read(INPUTS, None, Vec::new(), WITHIN, at(5));
     let shown = |result, health, is_unreachable| Entry::of(INPUTS, result, health, is_unreachable).to_json();
     assert_eq!(
         shown(Some(&applied), Some(&current), false),
@@ -402,16 +402,61 @@ fn kinds_are_judged_by_what_their_controllers_say() {
         ("db.example.com", "Postgres", of(json!({}), json!({})), Verdict::NoStatus, "NoStatus"),
         ("db.example.com", "Postgres", json!({"metadata": {}}), Verdict::NoStatus, "NoStatus"),
     ] {
-        assert!(is_judged(group, kind), "{group} {kind}");
-        let judged = judge(group, kind, &object);
+        assert!(judge::is_judged(group, kind), "{group} {kind}");
+        let judged = judge(group, kind, &object, None);
         assert_eq!((judged.verdict, judged.reason.as_str()), (verdict, reason), "{kind}: {object}");
         assert_eq!(judged.message.is_empty(), verdict == current, "{kind}: {judged:?}");
     }
     for (group, kind) in
         [("", "Secret"), ("", "ConfigMap"), ("rbac.authorization.k8s.io", "Role"), ("batch", "CronJob")]
     {
-        assert!(!is_judged(group, kind), "{kind} has nothing to judge, and a Secret is never read");
+        assert!(!judge::is_judged(group, kind), "{kind} has nothing to judge, and a Secret is never read");
     }
+}
+
+fn rule(current: &str, failed: Option<&str>) -> Rule {
+    Rule {
+        group: "db.example.com".to_owned(),
+        kind: "Postgres".to_owned(),
+        current: current.to_owned(),
+        failed: failed.map(str::to_owned),
+    }
+}
+
+#[test]
+fn an_own_rule_decides_instead_of_all_others() {
+    let phase =
+        |phase: &str| of(json!({}), json!({"phase": phase, "conditions": conditions(&[("Ready", "True", "")])}));
+    let by_phase = || rule("status.phase == 'ready'", Some("status.phase == 'dead'"));
+    let mut behind = phase("ready");
+    behind["status"]["observedGeneration"] = json!(2);
+    let mut terminating = phase("dead");
+    terminating["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    let large = of(json!({"text": "x".repeat(70_000)}), json!({"phase": "ready"}));
+    for (rule, object, verdict, reason) in [
+        (by_phase(), phase("ready"), Verdict::Current, ""),
+        (by_phase(), phase("dead"), Verdict::Failed, "FailedByRule"),
+        (by_phase(), phase("starting"), Verdict::Progressing, "NotCurrent"),
+        (by_phase(), json!({"metadata": {}}), Verdict::Progressing, "NotCurrent"),
+        (by_phase(), behind, Verdict::Progressing, "NotObserved"),
+        (by_phase(), terminating, Verdict::Progressing, "Terminating"),
+        (by_phase(), large, Verdict::Unknown, "TooLarge"),
+        (rule("true", Some("true")), phase("ready"), Verdict::Failed, "FailedByRule"),
+        (rule("status.phase", None), phase("canary"), Verdict::Unknown, "RuleError"),
+        (rule("true", Some("status.phase > 3")), phase("canary"), Verdict::Unknown, "RuleError"),
+        (rule("what another release understands()", None), phase("canary"), Verdict::Unknown, "RuleError"),
+    ] {
+        let rules = Rules::parse(std::slice::from_ref(&rule));
+        let judged = judge("db.example.com", "Postgres", &object, rules.of("db.example.com", "Postgres"));
+        assert_eq!((judged.verdict, judged.reason.as_str()), (verdict, reason), "{rule:?}: {judged:?}");
+        assert!(!judged.message.contains("canary"), "{judged:?}");
+    }
+    let settings = |group: &str, kind: &str| {
+        let of_kind = Rule { group: group.to_owned(), kind: kind.to_owned(), ..rule("true", None) };
+        Settings { within: WITHIN, rules: vec![of_kind] }
+    };
+    assert!(settings("", "ConfigMap").reads("", "ConfigMap") && !settings("", "ConfigMap").reads("", "Namespace"));
+    assert!(settings("", "ConfigMap").reads("apps", "Deployment") && !settings("", "Secret").reads("", "Secret"));
 }
 
 /// What a status of any kind may have, in the places where it is looked at.
@@ -459,7 +504,7 @@ proptest! {
     fn any_status_is_judged_in_few_words(object in odd()) {
         for (group, kind) in [("apps", "Deployment"), ("apps", "StatefulSet"), ("apps", "DaemonSet"), ("apps", "ReplicaSet"), ("batch", "Job"),
             ("", "Pod"), ("", "Service"), ("", "PersistentVolumeClaim"), ("apiextensions.k8s.io", "CustomResourceDefinition"), ("x.example", "X")] {
-            let judged = judge(group, kind, &object);
+            let judged = judge(group, kind, &object, None);
             prop_assert!(judged.message.chars().count() <= 256 && judged.reason.len() <= 64 && !judged.reason.contains('\0'));
         }
     }
@@ -476,9 +521,9 @@ proptest! {
             };
             let readings: Vec<_> =
                 verdicts.iter().enumerate().map(|(at, number)| reading(&format!("o{at}"), verdict(*number))).collect();
-            let health = Health::read(INPUTS, before.as_ref(), readings, SETTINGS, at(now));
+            let health = Health::read(INPUTS, before.as_ref(), readings, WITHIN, at(now));
             let undecided = health.objects.iter().any(|object| object.state != State::Failed);
-            let is_late = at(now) >= after(health.began, SETTINGS.within);
+            let is_late = at(now) >= after(health.began, WITHIN);
             let confirms = health.objects.iter().any(|object| object.confirmed_at(health.applied).is_some_and(|then| then > at(now)));
             let again = health.state == State::Current && at(now) < after(health.applied, CONFIRMED_AFTER);
             prop_assert_eq!(health.next.is_some(), undecided && !is_late || confirms || again);

@@ -3,16 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::executor::Executor;
+use super::plan::Plan;
 use super::reconcile::{Read, ReconcileError, after};
 use super::refusal::Stop;
 use super::slot::ReconcileSlot;
 use super::worker::Worker;
 use crate::documents::Work;
-use crate::syncset::plan::health::{self, Entry, Health, Judged, Reading, Verdict, is_judged, judge};
+use crate::syncset::plan::health::{self, Entry, Health, Judged, Reading, Rules, Settings, Verdict, judge};
 use crate::syncset::plan::name::{ObjectRef, SyncSetName};
 use crate::syncset::plan::pass::Refused;
 use crate::syncset::plan::rows::{AppliedRow, ResultRow};
@@ -36,11 +38,13 @@ impl Sent {
     }
 
     /// Of these syncsets. An object that another syncset sends is that one's.
-    pub(super) fn of(syncsets: &BTreeSet<Uuid>, rows: &[AppliedRow]) -> Self {
+    pub(super) fn of(plan: &Plan, syncsets: &BTreeSet<Uuid>, rows: &[AppliedRow]) -> Self {
         let mut sent: BTreeMap<Uuid, Vec<_>> = syncsets.iter().map(|syncset| (*syncset, Vec::new())).collect();
         for row in rows.iter().filter(|row| row.wanted && row.content.is_some()) {
             if let Some(objects) = sent.get_mut(&row.syncset)
-                && is_judged(&row.object.group, &row.object.kind)
+                && plan
+                    .health_settings(row.syncset)
+                    .is_some_and(|settings| settings.reads(&row.object.group, &row.object.kind))
             {
                 objects.push((row.object.clone(), row.api_version.clone()));
             }
@@ -48,13 +52,22 @@ impl Sent {
         Self(sent)
     }
 
-    /// The objects of each kind, as `apps/v1`, `Deployment`.
-    fn by_kind(&self) -> BTreeMap<(&str, &str), BTreeSet<ObjectRef>> {
-        let mut kinds: BTreeMap<_, BTreeSet<ObjectRef>> = BTreeMap::new();
-        for (object, api_version) in self.0.values().flatten() {
-            kinds.entry((api_version.as_str(), object.kind.as_str())).or_default().insert(object.clone());
+    /// The objects of each kind, as `apps/v1`, `Deployment`, each with its syncset.
+    fn by_kind(&self) -> BTreeMap<(&str, &str), BTreeMap<ObjectRef, Uuid>> {
+        let mut kinds: BTreeMap<_, BTreeMap<ObjectRef, Uuid>> = BTreeMap::new();
+        for (syncset, objects) in &self.0 {
+            for (object, api_version) in objects {
+                kinds.entry((api_version.as_str(), object.kind.as_str())).or_default().insert(object.clone(), *syncset);
+            }
         }
         kinds
+    }
+}
+
+impl Plan {
+    /// How the health of one of the cluster's syncsets is read, if it is.
+    fn health_settings(&self, syncset: Uuid) -> Option<&Settings> {
+        self.live.iter().find(|live| live.header.id == syncset)?.header.health.as_ref()
     }
 }
 
@@ -105,6 +118,8 @@ impl Worker {
         stopping: &CancellationToken,
     ) -> Result<Ended, ReconcileError> {
         let mut judged: BTreeMap<ObjectRef, Judged> = BTreeMap::new();
+        let rules = |id: &Uuid| read.plan.health_settings(*id).map(|settings| Rules::parse(&settings.rules));
+        let rules: BTreeMap<Uuid, Rules> = sent.0.keys().filter_map(|id| Some((*id, rules(id)?))).collect();
         for ((api_version, kind), objects) in sent.by_kind() {
             if executor.is_answered() {
                 self.begin_work(work, own_slot, stopping).await?;
@@ -113,13 +128,18 @@ impl Worker {
                 return Ok(Ended::ShutsDown);
             }
             let group = api_version.split_once('/').map_or("", |(group, _)| group);
-            let reading = executor.read_whole((api_version, kind), &objects, |object| judge(group, kind, object));
+            let take = |of: &ObjectRef, object: &Value| {
+                let rules = objects.get(of).and_then(|syncset| rules.get(syncset));
+                judge(group, kind, object, rules.and_then(|rules| rules.of(group, kind)))
+            };
+            let wanted = objects.keys().cloned().collect();
+            let reading = executor.read_whole((api_version, kind), &wanted, take);
             let mut found = match self.patiently(work, reading, own_slot).await {
                 Ok(found) => found,
                 Err(Stop::Lost) => return Err(ReconcileError::Lost),
                 Err(stop) => return Ok(Ended::Stopped(stop)),
             };
-            for object in objects {
+            for object in wanted {
                 let of_object = match found.remove(&object) {
                     Some(Ok(Some(judged))) => judged,
                     Some(Ok(None)) => Judged::of(Verdict::Progressing, "NotFound", "there is no such object"),
@@ -134,16 +154,16 @@ impl Worker {
         let now = after(read.snapshot.at, read.at.elapsed());
         let settings = |id: &Uuid| {
             let live = read.plan.live.iter().find(|live| live.header.id == *id)?;
-            Some((live.inputs, live.header.health?))
+            Some((live.inputs, live.header.health.as_ref()?.within))
         };
         let of_syncset = |(id, objects): (Uuid, Vec<(ObjectRef, String)>)| {
-            let (inputs, settings) = settings(&id)?;
+            let (inputs, within) = settings(&id)?;
             let reading = |(object, _): (ObjectRef, String)| {
                 let judged = judged.get(&object).cloned()?;
                 Some(Reading { object, judged })
             };
             let readings = objects.into_iter().filter_map(reading).collect();
-            Some((id, Health::read(inputs, read.snapshot.health.get(&id), readings, settings, now)))
+            Some((id, Health::read(inputs, read.snapshot.health.get(&id), readings, within, now)))
         };
         Ok(Ended::Read(sent.0.into_iter().filter_map(of_syncset).collect()))
     }

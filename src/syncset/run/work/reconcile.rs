@@ -431,7 +431,7 @@ impl Worker {
         }
         prepared.input.progress = kept.unfinished.take(read.demand());
         prepared.input.elsewhere = read.cluster_row().is_elsewhere(identified.identity.as_deref().or(read.identity()));
-        let sent = Sent::of(&pass_plan.health, &prepared.input.applied);
+        let sent = Sent::of(&read.plan, &pass_plan.health, &prepared.input.applied);
         let rests_on = (prepared, read, &identified);
         let mut ran = self.run_pass(work, &mut executor, &mut basis, rests_on, own_slot, stopping).await?;
         if !sent.is_empty() && ran.stop.is_none() && ran.outcome.end == End::Finished {

@@ -30,7 +30,7 @@ impl Executor<'_> {
         &mut self,
         (api_version, kind): (&str, &str),
         wanted: &BTreeSet<ObjectRef>,
-        take: impl Fn(&Value) -> T + Send + Sync,
+        take: impl Fn(&ObjectRef, &Value) -> T + Send + Sync,
     ) -> Result<BTreeMap<ObjectRef, Found<T>>, Stop> {
         let cluster = self.asked();
         let (id, served) = match self.served_kind(&cluster, KindId::of(api_version, kind)).await {
@@ -56,7 +56,7 @@ impl Executor<'_> {
             let (_, key) = named(Address { object, api_version });
             let read = self.asked().read_whole(&served, &key).await;
             let made = match self.answered(&id, read, Missing::Unclear) {
-                Ok(read) => Ok(read.as_ref().map(&take)),
+                Ok(read) => Ok(read.as_ref().map(|read| take(object, read))),
                 Err(Failed::Refused(refused)) => Err(refused),
                 Err(Failed::Stopped(stop)) => return Err(stop),
             };
@@ -87,7 +87,7 @@ impl Executor<'_> {
         &mut self,
         (id, kind): (&KindId, &Kind),
         wanted: &BTreeSet<ObjectRef>,
-        take: &(impl Fn(&Value) -> T + Send + Sync),
+        take: &(impl Fn(&ObjectRef, &Value) -> T + Send + Sync),
     ) -> Result<Vec<(ObjectRef, T)>, Failed> {
         let by_name: BTreeMap<(&str, &str), &ObjectRef> =
             wanted.iter().map(|object| ((object.namespace.as_str(), object.name.as_str()), object)).collect();
@@ -102,7 +102,7 @@ impl Executor<'_> {
                 .next_chosen(&cluster, |element| {
                     let ObjectKey { namespace, name } = element.key()?;
                     let Some(object) = by_name.get(&(namespace.as_ref(), name.as_ref())) else { return Ok(None) };
-                    Ok(Some(((*object).clone(), take(&element.read()?))))
+                    Ok(Some(((*object).clone(), take(object, &element.read()?))))
                 })
                 .await;
             match self.answered(id, page, Missing::Unclear)? {
