@@ -603,6 +603,9 @@ type Explanation struct {
 	// Cluster Whether the cluster answers, and when it is compared as a whole.
 	Cluster string `json:"cluster"`
 
+	// Health Whether it works, by which rule, and since when; absent if the syncset that sends it has no `spec.health`.
+	Health *string `json:"health,omitempty"`
+
 	// IfDropped What becomes of it when no syncset wants it any more.
 	IfDropped string `json:"ifDropped"`
 
@@ -663,8 +666,26 @@ type FleetGroup struct {
 
 // Health How the health of what a syncset sends is read.
 type Health struct {
+	// Rules How objects of some kinds are judged instead.
+	Rules *[]HealthRule `json:"rules,omitempty"`
+
 	// Within How long its objects may take to become current: a duration from `1m` to `24h`, by default `10m`.
 	Within *string `json:"within,omitempty"`
+}
+
+// HealthRule When objects of a kind are current, by CEL expressions over `metadata`, `spec` and `status`.
+type HealthRule struct {
+	// Current When an object is current.
+	Current string `json:"current"`
+
+	// Failed When an object has failed; asked first.
+	Failed *string `json:"failed,omitempty"`
+
+	// Group API group; empty or left out for that of Pods.
+	Group *string `json:"group,omitempty"`
+
+	// Kind Kind, not `Secret`. There is one rule for a kind.
+	Kind string `json:"kind"`
 }
 
 // HeldSyncSet A syncset that deletes nothing until that is approved.
@@ -1469,13 +1490,17 @@ type SyncSetEvent_Object struct {
 	union json.RawMessage
 }
 
-// SyncSetFailure A syncset that fails for the same reason on some clusters: with messages that differ at most in numbers.
+// SyncSetFailure A syncset that fails for the same reason on some clusters, with messages that differ at most in numbers, or whose objects do not work there: of the
+// same kind, and for the same reason.
 type SyncSetFailure struct {
 	// Clusters The first of them, by namespace and name.
 	Clusters []ClusterReference `json:"clusters"`
 
 	// Count The number of clusters.
 	Count int64 `json:"count"`
+
+	// Health The state of its objects, if it was applied: `Failed`, or another one that has lasted for too long.
+	Health *string `json:"health,omitempty"`
 
 	// Kind `SyncSet` or `SelectorSyncSet`.
 	Kind string `json:"kind"`
@@ -1489,7 +1514,7 @@ type SyncSetFailure struct {
 	// Namespace The syncset's namespace; absent for a `SelectorSyncSet`.
 	Namespace *string `json:"namespace,omitempty"`
 
-	// Reason Why it fails: a word of a closed set.
+	// Reason Why it fails: a word of a closed set; or why its objects have this state.
 	Reason string `json:"reason"`
 }
 

@@ -70,7 +70,7 @@ pub(super) fn status() -> String {
                select jsonb_build_object('{UNHEALTHY}', r.health->'objects') || case when r.health->>'more' = '0' then '{{}}' \
                  else jsonb_build_object('{UNHEALTHY}{OMITTED}', r.health->'more') end as shown \
                from clusters c join towline_result r on r.cluster = c.id \
-               where e.entry ? 'health' and (e.entry->'health' ? 'since' or e.entry->'health'->>'reason' <> 'NotApplied') and c.kind = 'clusters' and c.namespace = t.namespace and c.name = t.name and r.kind = l.kind \
+               where e.entry ? 'health' and (e.entry->'health' ? 'since' or e.entry->'health'->>'reason' not in ('NotApplied', 'Waiting')) and c.kind = 'clusters' and c.namespace = t.namespace and c.name = t.name and r.kind = l.kind \
                  and r.name = e.entry->>'name' and r.health->>'inputs' = encode(r.inputs, 'hex') \
                  and r.health->'objects' <> '[]' limit 1) h on true) \
          select t.status || coalesce(jsonb_object_agg(list, entries), '{{}}') \

@@ -69,12 +69,6 @@ impl Kind {
         self != Self::ClusterSync
     }
 
-    /// Whether a read of one document shows what is stored of it and nothing else, so that its version says whether the answer would be the
-    /// same. The objects that syncsets delete are read with a `ClusterSync`.
-    pub fn is_shown_as_stored(self) -> bool {
-        self != Self::ClusterSync
-    }
-
     pub fn sealed(self) -> Option<Sealed> {
         match self {
             Self::Cluster => Some(Sealed::Kubeconfig),

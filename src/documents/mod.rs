@@ -48,6 +48,7 @@ mod selected;
 mod selector;
 mod shared;
 mod store;
+mod syncset_health;
 mod tail;
 mod template;
 mod validate;

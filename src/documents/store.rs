@@ -9,6 +9,7 @@ use super::filter::Fields;
 use super::kind::Kind;
 use super::list::Item;
 use super::list_error::ListError;
+use super::syncset_health;
 use super::whole;
 use crate::db::{Database, Row, Text, Type, column};
 
@@ -37,16 +38,23 @@ pub struct FoundRow {
     row: Row,
     kind: Kind,
     version: i64,
+    is_as_stored: bool,
 }
 
 impl FoundRow {
     const QUERY: &'static str = "get";
     /// Its first column, behind whether the database is whole.
     const FIRST: usize = 1;
+    const IS_AS_STORED: usize = 15;
 
     /// Its resource version.
     pub fn version(&self) -> i64 {
         self.version
+    }
+
+    /// Whether it shows what is stored of the document and nothing else, so that its version says whether the answer would be the same.
+    pub fn is_as_stored(&self) -> bool {
+        self.is_as_stored
     }
 
     /// Bytes of its text, about.
@@ -100,12 +108,17 @@ impl Store {
         item.map(|item| Ok(item.document()?)).transpose()
     }
 
-    /// A document to be printed, a `ClusterSync` with the objects that its syncsets delete.
+    /// A document to be printed, a `ClusterSync` with the objects that its syncsets delete, a syncset with the health that it has.
     pub async fn found(&self, key: &Key) -> Result<Option<FoundRow>, ListError> {
-        let text = if key.kind.is_shown_as_stored() { &AS_STORED } else { &AS_SHOWN };
+        let text = match key.kind {
+            Kind::Cluster | Kind::Secret => &AS_STORED,
+            Kind::ClusterSync => &CLUSTER_SYNC,
+            Kind::SyncSet | Kind::SelectorSyncSet => &SYNCSET,
+        };
         let Some(row) = self.row(FoundRow::QUERY, text, key).await? else { return Ok(None) };
         let version = Item::read(FoundRow::QUERY, &row, FoundRow::FIRST, key.kind)?.map(|item| item.version());
-        Ok(version.map(|version| FoundRow { row, kind: key.kind, version }))
+        let is_as_stored = column(FoundRow::QUERY, &row, FoundRow::IS_AS_STORED).unwrap_or_default();
+        Ok(version.map(|version| FoundRow { row, kind: key.kind, version, is_as_stored }))
     }
 
     /// A document with its sealed field.
@@ -129,14 +142,17 @@ impl Store {
 }
 
 /// The columns of an item of a list.
-static AS_STORED: LazyLock<String> = LazyLock::new(|| item("status"));
-static AS_SHOWN: LazyLock<String> = LazyLock::new(|| item(&cluster_sync::status()));
+static AS_STORED: LazyLock<String> = LazyLock::new(|| item("status", "true"));
+static CLUSTER_SYNC: LazyLock<String> = LazyLock::new(|| item(&cluster_sync::status(), "false"));
+static SYNCSET: LazyLock<String> =
+    LazyLock::new(|| item(&syncset_health::status(), &format!("not {}", syncset_health::HAS_HEALTH)));
 static SEALED: LazyLock<String> = LazyLock::new(|| text("(to_jsonb(t) - 'sealed')::text, sealed"));
 
-fn item(status: &str) -> String {
+fn item(status: &str, is_as_stored: &str) -> String {
     text(&format!(
         "1::bigint as number, namespace, name, version, id::text, generation, labels::text, annotations::text, finalizers, \
-         created_at, updated_at, deleted_at, data::text, {status}::text as status"
+         created_at, updated_at, deleted_at, data::text, ({status})::text as status, \
+         {is_as_stored} as is_as_stored"
     ))
 }
 

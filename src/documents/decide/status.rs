@@ -8,14 +8,18 @@ use crate::documents::body::{LARGEST, extent, same_map, too_large};
 use crate::documents::cluster_sync;
 use crate::documents::document::Document;
 use crate::documents::item::{Change, Expected, Item, Row};
+use crate::documents::kind::Kind;
 use crate::documents::problem::Problem;
+use crate::documents::syncset_health;
 use crate::documents::validate::{Faults, Identity, status};
 
 pub(super) fn decide(present: &Stored, request: &Request, context: &Context<'_>) -> Result<Decision, Problem> {
     let old = &present.document;
     let mut new = wanted(present, request)?;
-    if !old.kind.is_shown_as_stored() {
-        cluster_sync::strip(&mut new);
+    match old.kind {
+        Kind::ClusterSync => cluster_sync::strip(&mut new),
+        Kind::SyncSet | Kind::SelectorSyncSet => syncset_health::strip(&mut new),
+        Kind::Cluster | Kind::Secret => {}
     }
     if same_map(&old.status, &new) {
         return Ok(unchanged(old));

@@ -44,7 +44,8 @@ pub(super) struct SyncSetFailureList {
     unreachable_clusters: Vec<ClusterReference>,
 }
 
-/// A syncset that fails for the same reason on some clusters: with messages that differ at most in numbers.
+/// A syncset that fails for the same reason on some clusters, with messages that differ at most in numbers, or whose objects do not work there: of the
+/// same kind, and for the same reason.
 #[derive(Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub(super) struct SyncSetFailure {
     /// `SyncSet` or `SelectorSyncSet`.
@@ -55,7 +56,11 @@ pub(super) struct SyncSetFailure {
     namespace: Option<String>,
     /// The syncset's name.
     name: String,
-    /// Why it fails: a word of a closed set.
+    /// The state of its objects, if it was applied: `Failed`, or another one that has lasted for too long.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    health: Option<String>,
+    /// Why it fails: a word of a closed set; or why its objects have this state.
     reason: String,
     /// The message of the first cluster.
     message: String,
@@ -63,6 +68,19 @@ pub(super) struct SyncSetFailure {
     count: i64,
     /// The first of them, by namespace and name.
     clusters: Vec<ClusterReference>,
+}
+
+/// The rows of syncsets that fail, or whose objects do not work. The latter go by the kind of the worst object.
+fn ill(of: &str) -> String {
+    format!(
+        "select r.cluster, r.kind, r.namespace, r.name, r.reason, r.message, null as health, null as of_kind from towline_result r \
+         where {of} r.result = 'Failure' \
+         union all \
+         select r.cluster, r.kind, r.namespace, r.name, r.health->>'reason', r.health->>'message', r.health->>'state', \
+           r.health #>> '{{objects,0,kind}}' from towline_result r \
+         where {of} r.health is not null and r.result = 'Success' and r.health->>'inputs' = encode(r.inputs, 'hex') \
+           and (r.health->>'state' = 'Failed' or r.health->>'reason' = 'Late')"
+    )
 }
 
 /// The groups. Numbers in messages are those of `rules::status`: runs of hexadecimal digits with a decimal one in it. It always returns a
@@ -73,36 +91,36 @@ fn statement(places: &Places, limit: i64, parameters: &mut Parameters) -> String
     let failing = if places.names.is_some() {
         let within = places.condition(parameters);
         format!(
-            "select c.namespace as of_cluster, c.name as cluster, r.* from clusters c \
-               cross join lateral (select r.kind, r.namespace, r.name, r.reason, r.message from towline_result r \
-                 where r.cluster = c.id and r.result = 'Failure' offset 0) r \
-             where c.kind = 'clusters' and c.deleted_at is null{within}"
+            "select c.namespace as of_cluster, c.name as of_name, r.* from clusters c \
+               cross join lateral (select * from ({of_cluster}) i offset 0) r \
+             where c.kind = 'clusters' and c.deleted_at is null{within}",
+            of_cluster = ill("r.cluster = c.id and")
         )
     } else {
-        "select c.namespace as of_cluster, c.name as cluster, r.kind, r.namespace, r.name, r.reason, r.message from failed r \
+        "select c.namespace as of_cluster, c.name as of_name, r.* from failed r \
            join clusters c on c.kind = 'clusters' and c.id = r.cluster where c.deleted_at is null"
             .to_owned()
     };
     let limit = parameters.number(limit);
     format!(
-        "with failed as materialized ( \
-           select cluster, kind, namespace, name, reason, message from towline_result where result = 'Failure'), \
+        "with failed as materialized ({all}), \
          failing as ( \
-           select f.*, regexp_replace(f.message, '[A-Fa-f]*[0-9][0-9A-Fa-f]*', '#', 'g') as pattern from ({failing}) f), \
+           select f.*, coalesce(f.of_kind, regexp_replace(f.message, '[A-Fa-f]*[0-9][0-9A-Fa-f]*', '#', 'g')) as pattern from ({failing}) f), \
          ranked as ( \
-           select f.*, row_number() over (partition by kind, namespace, name, reason, pattern order by of_cluster, cluster) as place \
+           select f.*, row_number() over (partition by kind, namespace, name, health, reason, pattern order by of_cluster, of_name) as place \
            from failing f), \
          grouped as ( \
-           select kind, namespace, name, reason, min(message) filter (where place = 1) as message, count(*) as count, \
+           select kind, namespace, name, health, reason, min(message) filter (where place = 1) as message, count(*) as count, \
              array_agg(of_cluster order by place) filter (where place <= {MOST_CLUSTERS}) as namespaces, \
-             array_agg(cluster order by place) filter (where place <= {MOST_CLUSTERS}) as clusters \
-           from ranked group by kind, namespace, name, reason, pattern), \
+             array_agg(of_name order by place) filter (where place <= {MOST_CLUSTERS}) as clusters \
+           from ranked group by kind, namespace, name, health, reason, pattern), \
          shown as ( \
            select g.*, count(*) over () as total from grouped g \
            order by count desc, kind desc, namespace, name, reason, message limit {limit}) \
-         select w.is_whole, s.kind, s.namespace, s.name, s.reason, s.message, s.count, s.namespaces, s.clusters, s.total \
+         select w.is_whole, s.kind, s.namespace, s.name, s.reason, s.message, s.count, s.namespaces, s.clusters, s.total, s.health \
          from (select {IS_WHOLE} as is_whole from towline_meta m, towline_version s) w left join shown s on true \
-         order by s.count desc, s.kind desc, s.namespace, s.name, s.reason, s.message"
+         order by s.count desc, s.kind desc, s.namespace, s.name, s.reason, s.message",
+        all = ill("")
     )
 }
 
@@ -135,6 +153,7 @@ fn group(row: &Row) -> Result<Option<SyncSetFailure>, ListError> {
         kind,
         namespace: Some(namespace).filter(|namespace| !namespace.is_empty()),
         name: column(QUERY, row, 3)?,
+        health: column(QUERY, row, 10)?,
         reason: column(QUERY, row, 4)?,
         message: column(QUERY, row, 5)?,
         count: column(QUERY, row, 6)?,

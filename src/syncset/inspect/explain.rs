@@ -15,6 +15,7 @@ use super::{ANSWER_WITHIN, Inspector, Unseen};
 use crate::cluster::{KindId, ManagedFields, Metadata};
 use crate::documents::FieldPointer;
 use crate::syncset::plan::action::{Action, PassPlan};
+use crate::syncset::plan::health::explained;
 use crate::syncset::plan::name::ObjectRef;
 use crate::syncset::plan::object::{left_alone, may_end_by_itself};
 use crate::syncset::plan::ownership::without;
@@ -42,6 +43,10 @@ pub struct Explanation {
     pub wanted_by: Vec<Wanting>,
     /// How the object is on the cluster now.
     pub live: String,
+    /// Whether it works, by which rule, and since when; absent if the syncset that sends it has no `spec.health`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub health: Option<String>,
     /// What becomes of it when no syncset wants it any more.
     pub if_dropped: String,
 }
@@ -216,6 +221,10 @@ impl Inspector {
                 }
             },
         };
+        let health = match (&winner, &object) {
+            (Some(winner), Some(object)) => self.health(cluster, (&snapshot, &plan), &winner.header, object).await?,
+            _ => None,
+        };
         if let Some(last) = wanted_by.last_mut() {
             last.note_left_alone(&ignored.unwrap_or_default());
         }
@@ -223,8 +232,26 @@ impl Inspector {
             cluster: state_of_cluster(snapshot.cluster_row.as_ref(), &plan.action, snapshot.at),
             wanted_by,
             live,
+            health,
             if_dropped: if_dropped(winner.as_ref(), &rows, &snapshot, is_ending),
         })
+    }
+
+    /// What was read of the health of an object that a syncset sends, if it is read.
+    async fn health(
+        &self,
+        cluster: Uuid,
+        (snapshot, plan): (&Snapshot, &Plan),
+        header: &Header,
+        object: &ObjectRef,
+    ) -> Result<Option<String>, StoreError> {
+        let Some(settings) = &header.health else { return Ok(None) };
+        let stored = self.store.health(cluster, std::iter::once(header.id)).await?.remove(&header.id);
+        let inputs = plan.live.iter().find(|live| live.header.id == header.id).map(|live| live.inputs);
+        let identity = snapshot.cluster_row.as_ref().and_then(|cluster_row| cluster_row.identity.as_deref());
+        let stored =
+            stored.filter(|stored| inputs.is_some_and(|inputs| stored.is_of(inputs)) && stored.is_on(identity));
+        Ok(Some(explained(object, settings, stored.as_ref(), |since| spoken(since, snapshot.at))))
     }
 
     /// Whether the kinds that may be meant have namespaces. The cluster is asked only if that is not known from what was sent and matters.

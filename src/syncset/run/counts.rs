@@ -201,8 +201,9 @@ const REST: &str = "select case when d.until > now() then d.holder end, d.cursor
        (select extract(epoch from now() - min(ready_at))::float8 from towline_work \
          where ready_at <= now() and urgent and (until is null or until < now())), to_json(now()) #>> '{}', \
        (select jsonb_object_agg(state, syncsets)::text from ( \
-         select health->>'state' as state, count(*) as syncsets from towline_result \
-           where health is not null and result = 'Success' and health->>'inputs' = encode(inputs, 'hex') group by 1) h) \
+         select case when p.reachable = false then 'Unknown' else r.health->>'state' end as state, count(*) as syncsets \
+         from towline_result r left join towline_cluster p on p.cluster = r.cluster \
+           where r.health is not null and r.result = 'Success' and r.health->>'inputs' = encode(r.inputs, 'hex') group by 1) h) \
      from towline_claim d, towline_meta m where d.name = 'dispatcher'";
 
 impl Counted {

@@ -1,15 +1,22 @@
 //! `spec.health`: whether what was applied works. The edges have the controllers of workloads and no kubelet, so tests play it for bare pods.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use integration::users::ADMIN;
 use integration::{ControlPlane, eventually};
+use k8s_openapi::api::batch::v1::Job as K8sJob;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
+use crate::syncsets::guard::{Objects, SECTION, api};
 use crate::syncsets::kinds::{definition, widget, widgets};
+use crate::syncsets::report::metric;
 use crate::syncsets::requests::Requests;
+use crate::syncsets::script::{Says, Script};
 use crate::syncsets::world::{LIMIT, Stage, condition, run};
 
 fn pod(stage: &Stage, name: &str) -> Value {
@@ -102,7 +109,28 @@ fn pods_that_crash_have_failed_and_nothing_is_read_once_that_is_settled() {
         let status = stage.get(&stage.path("clustersyncs", "west-1")).await;
         let healthy = condition(&status["status"], "Healthy").unwrap();
         assert_eq!((&healthy["status"], &healthy["reason"]), (&json!("False"), &json!("Failed")));
-        assert_eq!(status["status"]["syncSets"][0]["result"], "Success", "that it was applied is something else");
+        let entry = &status["status"]["syncSets"][0];
+        assert_eq!(entry["result"], "Success", "that it was applied is something else");
+        assert_eq!(
+            (&entry["unhealthy"][0]["name"], &entry["unhealthy"][0]["state"]),
+            (&json!("web"), &json!("Failed")),
+            "{entry}"
+        );
+        // It is seen wherever somebody asks what does not work.
+        assert_eq!(counts(&stage).await, json!({"current": 0, "progressing": 0, "unknown": 0, "failed": 1}));
+        let failures = stage.get(&format!("syncset-failures?namespace={}", stage.namespace)).await;
+        let group = &failures["items"][0];
+        let told = (&group["health"], &group["reason"], &group["count"], &group["clusters"][0]["name"]);
+        assert_eq!(told, (&json!("Failed"), &json!("CrashLoopBackOff"), &json!(1), &json!("west-1")), "{failures}");
+        let explained = format!(
+            "{}/explanation?kind=Pod&objectNamespace={}&objectName=web",
+            stage.path("clusters", "west-1"),
+            stage.namespace
+        );
+        let health = stage.get(&explained).await["health"].clone();
+        assert!(health.as_str().unwrap().starts_with("Failed for "), "{health}");
+        assert!(health.as_str().unwrap().contains("ago, judged by what its kind's controller says"), "{health}");
+        metric(&stage, "towline_syncset_health{state=\"failed\"} 1", true).await;
 
         // It is well again, and does not answer after that.
         says(&stage, plane, "web", running("True")).await;
@@ -113,7 +141,18 @@ fn pods_that_crash_have_failed_and_nothing_is_read_once_that_is_settled() {
         let silent = has(&stage, "Unknown", json!("Unreachable")).await;
         let message = silent["message"].as_str().unwrap();
         assert!(message.starts_with("the cluster does not answer; it was Current at 20"), "{message}");
+        assert_eq!(counts(&stage).await["unknown"], 1, "whatever was read before");
+        metric(&stage, "towline_syncset_health{state=\"unknown\"} 1", true).await;
+        let back = stage.kubeconfig(plane, plane.address());
+        stage.change(&stage.path("clusters", "west-1"), &json!({"kubeconfig": back.to_string()})).await;
+        has(&stage, "Current", Value::Null).await;
+        assert_eq!(counts(&stage).await["current"], 1);
     });
+}
+
+/// On how many clusters the syncset has which state.
+async fn counts(stage: &Stage) -> Value {
+    stage.get(&stage.path("syncsets", "base")).await["status"]["health"].clone()
 }
 
 #[test]
@@ -223,5 +262,102 @@ fn own_rules_decide_and_what_flaps_has_not_failed_and_what_never_settles_is_late
         stage.change(&stage.path("clusters", "west-1"), &json!({"labels": {"a": "b"}})).await;
         stage.at_rest().await;
         assert!(requests.seen().await.is_empty(), "what is late is not read any more");
+    });
+}
+
+/// A cluster that has config maps alone, each with a rule that says of it what the test wants.
+async fn of_config_maps(stage: &Stage, server: &Script, rule: Value) {
+    let cluster = json!({"namespace": stage.namespace, "name": "west-1", "kubeconfig": server.kubeconfig_below("/west-1").to_string()});
+    stage.create("clusters", &cluster).await;
+    let maps = ["a", "b", "c"].map(|name| stage.config_map(name, &json!({})));
+    apply(stage, &json!({ "rules": [rule] }), &maps).await;
+}
+
+#[test]
+fn what_can_not_be_listed_is_read_by_itself_and_a_list_without_an_answer_is_no_silence() {
+    run(async {
+        let stage = Stage::with("health-unread", SECTION, 1).await;
+        let (objects, hangs) = (Objects::default(), Arc::new(AtomicBool::new(false)));
+        let does_hang = Arc::clone(&hangs);
+        let forbidden = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403, "message": "no lists"});
+        let server = Script::start_with(move |line, body| {
+            let path = line.split(' ').nth(1).unwrap_or_default();
+            if !path.split('?').next().unwrap_or_default().ends_with("/configmaps") {
+                api(&objects, line, body)
+            } else if does_hang.load(Ordering::Relaxed) {
+                Says::Nothing
+            } else {
+                Says::Body(403, forbidden.to_string())
+            }
+        })
+        .await;
+        of_config_maps(&stage, &server, json!({"kind": "ConfigMap", "current": "metadata.name == 'never'"})).await;
+        let unread = has(&stage, "Progressing", json!("NotCurrent")).await;
+        assert!(unread["message"].as_str().unwrap().ends_with("; 2 more objects are not current"), "{unread}");
+        hangs.store(true, Ordering::Relaxed);
+        has(&stage, "Unknown", json!("NotRead")).await;
+        let status = stage.get(&stage.path("clustersyncs", "west-1")).await;
+        assert_eq!(condition(&status["status"], "Unreachable").unwrap()["status"], "False", "{status}");
+        hangs.store(false, Ordering::Relaxed);
+        has(&stage, "Progressing", json!("NotCurrent")).await;
+    });
+}
+
+#[test]
+fn what_has_failed_on_one_cluster_has_not_on_the_next_one_of_the_document() {
+    run(async {
+        let stage = Stage::with("health-moved", SECTION, 1).await;
+        let objects = Objects::default();
+        let server = Script::start_with(move |line, body| {
+            let path = line.split(' ').nth(1).unwrap_or_default();
+            let empty =
+                json!({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []});
+            if path.split('?').next().unwrap_or_default().ends_with("/configmaps") {
+                Says::Body(200, empty.to_string())
+            } else {
+                api(&objects, line, body)
+            }
+        })
+        .await;
+        of_config_maps(&stage, &server, json!({"kind": "ConfigMap", "current": "false", "failed": "true"})).await;
+        has(&stage, "Failed", json!("FailedByRule")).await;
+        let there = server.kubeconfig_below("/east-1").to_string();
+        stage.change(&stage.path("clusters", "west-1"), &json!({ "kubeconfig": there })).await;
+        has(&stage, "Progressing", json!("FailedByRule")).await;
+        has(&stage, "Failed", json!("FailedByRule")).await;
+    });
+}
+
+#[test]
+fn a_job_that_has_finished_and_deleted_itself_stays_current() {
+    run(async {
+        let stage = Stage::new("health-job").await;
+        let plane = stage.register("west-1", &json!({}), 0).await;
+        let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "migrate", "namespace": stage.namespace},
+            "spec": {"ttlSecondsAfterFinished": 86_400, "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "main:1"}]}}}});
+        apply(&stage, &json!({}), std::slice::from_ref(&job)).await;
+        has(&stage, "Progressing", json!("JobRunning")).await;
+        let jobs: Api<K8sJob> = Api::namespaced(plane.client(ADMIN).await.unwrap(), stage.namespace);
+        let pods: Api<Pod> = Api::namespaced(plane.client(ADMIN).await.unwrap(), stage.namespace);
+        eventually("its pod to have succeeded", LIMIT, async || {
+            let found = pods.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+            let pod = found.items.first().and_then(|pod| pod.metadata.name.clone()).ok_or("none yet")?;
+            let patch = Patch::Merge(json!({"status": {"phase": "Succeeded"}}));
+            pods.patch_status(&pod, &PatchParams::default(), &patch).await.map(drop).map_err(|error| error.to_string())
+        })
+        .await
+        .unwrap();
+        has(&stage, "Current", Value::Null).await;
+        is_settled(&stage).await;
+        jobs.delete("migrate", &DeleteParams::background()).await.unwrap();
+        stage.full_pass().await;
+        is_settled(&stage).await;
+        has(&stage, "Current", Value::Null).await;
+        assert!(jobs.get_opt("migrate").await.unwrap().is_none(), "it is not created again");
+        // Something else is sent as well.
+        stage.wants("base", &[job, stage.config_map("site", &json!({}))]).await;
+        stage.succeeds("west-1", "base", 2).await;
+        has(&stage, "Current", Value::Null).await;
+        assert!(jobs.get_opt("migrate").await.unwrap().is_none(), "it is not created again");
     });
 }

@@ -21,7 +21,7 @@ pub(crate) async fn report(stage: &Stage, what: &str, holds: impl Fn(&Value) -> 
 }
 
 /// Waits until the metrics have a line, or no longer have it.
-async fn metric(stage: &Stage, line: &str, has: bool) {
+pub(crate) async fn metric(stage: &Stage, line: &str, has: bool) {
     // They are counted each 15 s, or less often if that takes long.
     let outcome = eventually(format!("{line}: {has}"), LIMIT, async || {
         let text = stage.replicas[0].towline().admin().metrics().await.map_err(|error| error.to_string())?;

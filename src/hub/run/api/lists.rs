@@ -27,7 +27,7 @@ pub(super) async fn read(api: &Arc<Api>, asked: Asked<'_>, kind: Kind) -> Result
     let version = found.version();
     let is_known = etag::is_known(&asked.parts.headers, version)?;
     // What is shown beside a document changes without its version.
-    if is_known && kind.is_shown_as_stored() {
+    if is_known && found.is_as_stored() {
         return Ok((StatusCode::NOT_MODIFIED, [(ETAG, etag::of(version))]).into_response());
     }
     let place = api.answers.try_take(found.length(), asked.caller.taker())?;

@@ -95,6 +95,9 @@ fn lines(answer: &Value) -> Vec<String> {
         ));
     }
     lines.push(format!("live       {}", text(answer, "live")));
+    if let Some(health) = answer.get("health").and_then(Value::as_str) {
+        lines.push(format!("health     {health}"));
+    }
     lines.push(format!("if dropped {}", text(answer, "ifDropped")));
     lines
 }
@@ -142,6 +145,9 @@ mod tests {
             "if dropped kept (Upsert)",
         ];
         assert_eq!(lines(&answer), expected);
+        let mut read = answer.clone();
+        read["health"] = json!("Current, read 3 min ago; judged by its conditions");
+        assert_eq!(lines(&read)[4], "health     Current, read 3 min ago; judged by its conditions");
         assert_eq!(lines(&json!({}))[1], "wanted by  no syncset");
     }
 }

@@ -103,7 +103,10 @@ fn row(group: &Value, is_wide: bool) -> Vec<String> {
     }
     let message = text(group, "message");
     let message = if is_wide { one_line(&message) } else { shortened(&message) };
-    vec![count.to_string(), syncset(group), text(group, "reason"), message, shown.join(", ")]
+    // Of what was applied and does not work, the state of its objects as well.
+    let reason = [text(group, "health"), text(group, "reason")];
+    let reason = reason.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join("/");
+    vec![count.to_string(), syncset(group), reason, message, shown.join(", ")]
 }
 
 /// A message in one line.
@@ -148,6 +151,9 @@ mod tests {
             json!({"total": 0, "items": [], "unreachable": 3, "unreachableClusters": [cluster("a"), cluster("b")]});
         let told = "3 clusters are unreachable: foo/a, foo/b, …; why: `towline get clustersyncs`";
         assert_eq!(lines(&silent, false), ["no syncset fails on the clusters that answer", told]);
+        let ill = json!({"total": 1, "items": [{"kind": "SyncSet", "namespace": "foo", "name": "base", "health": "Failed", "reason": "CrashLoopBackOff",
+            "message": "Pod foo/web: container main crashes again and again", "count": 1, "clusters": [cluster("z")]}]});
+        assert!(lines(&ill, false)[1].contains("   Failed/CrashLoopBackOff   Pod foo/web"), "{:?}", lines(&ill, false));
         silent["items"] = answer["items"].clone();
         assert_eq!(lines(&silent, false).last().map(String::as_str), Some(told));
     }

@@ -64,11 +64,7 @@ pub(super) fn shortened(text: &str, most: usize) -> String {
 
 /// Whether the objects of a kind have to be read: most built-in kinds have no status that could say anything, and Secrets are never read.
 pub(super) fn is_judged(group: &str, kind: &str) -> bool {
-    let is_built_in = match group {
-        "" | "apps" | "batch" | "autoscaling" | "policy" => true,
-        other => BUILT_IN_GROUPS.contains(&other),
-    };
-    !is_built_in
+    !is_built_in(group)
         || matches!(
             (group, kind),
             ("apps", "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet")
@@ -78,6 +74,13 @@ pub(super) fn is_judged(group: &str, kind: &str) -> bool {
                 | ("apiregistration.k8s.io", "APIService")
                 | ("policy", "PodDisruptionBudget")
         )
+}
+
+pub(super) fn is_built_in(group: &str) -> bool {
+    match group {
+        "" | "apps" | "batch" | "autoscaling" | "policy" => true,
+        other => BUILT_IN_GROUPS.contains(&other),
+    }
 }
 
 const BUILT_IN_GROUPS: [&str; 16] = [

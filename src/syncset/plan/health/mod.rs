@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 pub use judge::{Judged, Verdict, judge};
 pub use rule::{Rule, Rules};
-pub use shown::Entry;
+pub use shown::{Entry, explained};
 
 use super::name::{Digest, ObjectRef};
 use super::retry::after;
@@ -31,6 +31,10 @@ use super::rows::ResultRow;
 const WAITS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
 /// After this time a second reading confirms that an object has failed, and an object without any status counts as current.
 const CONFIRMED_AFTER: Duration = Duration::from_secs(15);
+/// The reason of what is not current within its time.
+const LATE: &str = "Late";
+/// The reason of what is current as far as is known: it has no status.
+const ASSUMED: &str = "Assumed";
 /// Most objects that are stored of a syncset on a cluster.
 const MOST_OBJECTS: usize = 100;
 /// Most characters of a message.
@@ -78,10 +82,17 @@ impl State {
 }
 
 /// What is known of the health of a syncset on a cluster, as it is stored (`towline_result.health`).
+///
+/// All objects were current in a reading after the present apply exactly if the row's `result` is `Success`, `inputs` are those of the row
+/// (`health->>'inputs' = encode(inputs, 'hex')`), and `state` is `Current`: what was read with other inputs is never taken over. `read` is the time of
+/// that reading, and a later one has a later time. `next` is null once that was confirmed by a second reading.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Health {
     /// What it had been applied with, in hexadecimal digits. Of anything else it says nothing.
     inputs: String,
+    /// The UID of the cluster: of another one it says nothing.
+    #[serde(default)]
+    cluster: String,
     pub state: State,
     /// Why it is not current, in a word.
     pub reason: String,
@@ -97,11 +108,15 @@ pub struct Health {
     readings: u32,
     /// When it is read again; none once it has settled.
     next: Option<Timestamp>,
-    /// The objects that are not current, the worst first.
+    /// The objects that are not current, the worst first. A reconcile reads the rest without them.
+    #[serde(default)]
     pub objects: Vec<ObjectHealth>,
     /// How many more are not current.
     #[serde(default)]
     pub more: usize,
+    /// UIDs of Jobs with a time to live that were seen to have finished.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    finished: Vec<String>,
 }
 
 /// An object that is not current.
@@ -128,6 +143,23 @@ pub struct ObjectHealth {
 pub struct Reading {
     pub object: ObjectRef,
     pub judged: Judged,
+    pub job: Option<Job>,
+}
+
+/// What matters of a Job with a time to live, by its UID: once it has finished it deletes itself, and is not created again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Job {
+    Finished(String),
+    /// It was sent, and is not there.
+    Gone(String),
+}
+
+/// With what and on which cluster a syncset is applied.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'p> {
+    pub inputs: Digest,
+    /// The UID of the cluster.
+    pub cluster: &'p str,
 }
 
 /// When the health of a syncset that is applied with these inputs is read next. None while it is still to be applied, and once it has
@@ -156,17 +188,35 @@ impl Health {
         self.inputs == hex(inputs)
     }
 
+    fn is_late(&self) -> bool {
+        self.reason == LATE
+    }
+
+    /// Whether it was read on this cluster.
+    pub fn is_on(&self, cluster: Option<&str>) -> bool {
+        Some(self.cluster.as_str()) == cluster
+    }
+
     /// What follows from a reading of all objects of a syncset.
     pub fn read(
-        inputs: Digest,
+        place: Place<'_>,
         previous: Option<&Self>,
-        readings: Vec<Reading>,
+        mut readings: Vec<Reading>,
         within: Duration,
         now: Timestamp,
     ) -> Self {
+        let Place { inputs, cluster } = place;
+        let previous = previous.filter(|previous| previous.is_on(Some(cluster)));
+        // What else of the syncset has changed does not matter to a Job that is the same.
+        let had_finished = previous.map_or(&[][..], |previous| &previous.finished);
+        let finished = finished_jobs(&mut readings, had_finished);
         let previous = previous.filter(|previous| previous.is_of(inputs));
         let applied = previous.map_or(now, |previous| previous.applied);
         let before = |object: &ObjectRef| previous?.objects.iter().find(|before| before.is(object));
+        let has_no_status = |reading: &&Reading| reading.judged.verdict == Verdict::NoStatus;
+        let assumed = readings.iter().find(has_no_status).map(|reading| {
+            judge::shortened(&format!("{} has no status, which counts as current", reading.object), LONGEST_MESSAGE)
+        });
         let mut objects: Vec<ObjectHealth> = readings
             .into_iter()
             .filter_map(|reading| ObjectHealth::of(before(&reading.object), reading, applied, now))
@@ -200,24 +250,57 @@ impl Health {
         let again = (state == State::Current).then(|| after(applied, CONFIRMED_AFTER)).filter(|at| *at > now);
         let next = regular.into_iter().chain(confirms).chain(again).min().map(|next| next.max(after(now, WAITS.0)));
         let reason = match worst {
-            Some(_) if is_late && state != State::Failed => "Late".to_owned(),
+            Some(_) if is_late && state != State::Failed => LATE.to_owned(),
             Some(worst) => worst.reason.clone(),
+            None if assumed.is_some() => ASSUMED.to_owned(),
             None => String::new(),
         };
         let others = objects.len().saturating_sub(1);
-        let message = worst.map_or_else(String::new, |worst| worst.told(others));
+        let message = worst.map(|worst| worst.told(others)).or(assumed).unwrap_or_default();
         let same = previous.filter(|previous| (previous.state, &previous.reason) == (state, &reason));
         let since = same.map_or(now, |same| same.since);
         objects.truncate(MOST_OBJECTS);
-        let inputs = hex(inputs);
-        Self { inputs, state, reason, message, since, applied, began, read: now, readings: count, next, objects, more }
+        let (inputs, cluster, read, readings) = (hex(inputs), cluster.to_owned(), now, count);
+        Self {
+            inputs,
+            cluster,
+            state,
+            reason,
+            message,
+            since,
+            applied,
+            began,
+            read,
+            readings,
+            next,
+            objects,
+            more,
+            finished,
+        }
     }
+}
+
+/// The Jobs that have finished. One that had, and is gone, is current.
+fn finished_jobs(readings: &mut [Reading], before: &[String]) -> Vec<String> {
+    let mut finished = Vec::new();
+    for reading in readings {
+        match &reading.job {
+            Some(Job::Finished(uid)) => finished.push(uid.clone()),
+            Some(Job::Gone(uid)) if before.contains(uid) => {
+                finished.push(uid.clone());
+                reading.judged = Judged::current();
+            }
+            Some(Job::Gone(_)) | None => {}
+        }
+    }
+    finished.truncate(MOST_OBJECTS);
+    finished
 }
 
 impl ObjectHealth {
     /// None of an object that is current.
     fn of(before: Option<&Self>, reading: Reading, applied: Timestamp, now: Timestamp) -> Option<Self> {
-        let Reading { object, judged: Judged { verdict, reason, message } } = reading;
+        let Reading { object, judged: Judged { verdict, reason, message }, .. } = reading;
         let failed = (verdict == Verdict::Failed).then(|| before.and_then(|before| before.failed).unwrap_or(now));
         let is_confirmed = failed.is_some_and(|failed| now >= after(failed, CONFIRMED_AFTER));
         let state = match verdict {

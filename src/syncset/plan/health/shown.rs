@@ -3,9 +3,41 @@
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::{Health, State, is_applied};
-use crate::syncset::plan::name::Digest;
+use super::{Health, ObjectHealth, Settings, State, is_applied, judge};
+use crate::syncset::plan::name::{Digest, ObjectRef};
 use crate::syncset::plan::rows::ResultRow;
+
+/// State, rule and age of an object that a syncset sends. `age` says how long ago a time was.
+pub fn explained(
+    object: &ObjectRef,
+    settings: &Settings,
+    known: Option<&Health>,
+    age: impl Fn(Timestamp) -> String,
+) -> String {
+    let (group, kind) = (object.group.as_str(), object.kind.as_str());
+    if !settings.reads(group, kind) {
+        return "objects of this kind are not read".to_owned();
+    }
+    let rule = match settings.rule(group, kind) {
+        Some(_) => "the syncset's rule for its kind",
+        None if judge::is_built_in(group) => "what its kind's controller says",
+        None => "its conditions",
+    };
+    let Some(known) = known else { return format!("not read yet as it is wanted now; to be judged by {rule}") };
+    let read = age(known.read);
+    match known.objects.iter().find(|stored| stored.is(object)) {
+        Some(ObjectHealth { state, reason, message, since, .. }) => {
+            let late = if known.is_late() { ", too late" } else { "" };
+            format!(
+                "{} for {}{late} ({reason}): {message}; read {read} ago, judged by {rule}",
+                state.as_str(),
+                age(*since)
+            )
+        }
+        None if known.more > 0 => "not known: more objects are not current than are noted".to_owned(),
+        None => format!("{}, read {read} ago, judged by {rule}", State::Current.as_str()),
+    }
+}
 
 /// The field `health` of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,6 +8,8 @@ use crate::syncset::plan::rows::Failure;
 use crate::syncset::plan::status::Reason;
 
 const INPUTS: Digest = Digest([7; 32]);
+const HERE: Place<'_> = Place { inputs: INPUTS, cluster: "here" };
+const OTHER_INPUTS: Place<'_> = Place { inputs: Digest([8; 32]), cluster: "here" };
 const WITHIN: Duration = Duration::from_mins(2);
 
 fn at(second: i64) -> Timestamp {
@@ -29,14 +31,14 @@ fn reading(name: &str, verdict: Verdict) -> Reading {
         Verdict::NoStatus => Judged::of(verdict, judge::NO_STATUS, "it has no status"),
         _ => Judged::of(verdict, "Why", &format!("{name} is so")),
     };
-    Reading { object: object(name), judged }
+    Reading { object: object(name), judged, job: None }
 }
 
 /// Reads an object again and again, from a first time on and whenever it is due, and returns the seconds, states and reasons.
 fn read_until(verdict: impl Fn(i64) -> Verdict, last: i64) -> (Vec<(i64, State, String)>, Health) {
     let (mut second, mut read, mut health) = (0, Vec::new(), None);
     loop {
-        let next = Health::read(INPUTS, health.as_ref(), vec![reading("web", verdict(second))], WITHIN, at(second));
+        let next = Health::read(HERE, health.as_ref(), vec![reading("web", verdict(second))], WITHIN, at(second));
         read.push((second, next.state, next.reason.clone()));
         let due = next.next.map(|due| due.as_second() - at(0).as_second());
         health = Some(next);
@@ -56,7 +58,7 @@ fn what_is_current_is_read_once_more_after_15_seconds() {
     let (read, health) = read_until(|_| Verdict::Current, 1000);
     assert_eq!((seconds(&read), health.state, health.next), (vec![0, 15], State::Current, None));
     assert!(health.objects.is_empty() && health.reason.is_empty() && health.message.is_empty());
-    let nothing = Health::read(INPUTS, None, Vec::new(), WITHIN, at(0));
+    let nothing = Health::read(HERE, None, Vec::new(), WITHIN, at(0));
     assert_eq!((nothing.state, nothing.next), (State::Current, Some(at(15))), "a syncset of ConfigMaps alone");
     let (read, health) = read_until(|second| if second < 5 { Verdict::Current } else { Verdict::Failed }, 1000);
     assert_eq!((seconds(&read)[..2].to_vec(), health.state), (vec![0, 15], State::Failed), "it began to crash later");
@@ -95,31 +97,33 @@ fn an_object_has_failed_once_two_readings_15_seconds_apart_say_so() {
 fn an_object_without_a_status_is_current_after_15_seconds_and_stays_so() {
     let (read, health) = read_until(|_| Verdict::NoStatus, 1000);
     assert_eq!((seconds(&read), health.state), (vec![0, 1, 3, 7, 15], State::Current));
-    let later = Health::read(INPUTS, Some(&health), vec![reading("web", Verdict::NoStatus)], WITHIN, at(7200));
+    let later = Health::read(HERE, Some(&health), vec![reading("web", Verdict::NoStatus)], WITHIN, at(7200));
     assert_eq!((later.state, later.since), (State::Current, health.since), "a full pass changes nothing");
+    let told = (later.reason.as_str(), later.message.as_str());
+    assert_eq!(told, ("Assumed", "Deployment.apps shop/web has no status, which counts as current"));
     let both = vec![reading("web", Verdict::NoStatus), reading("other", Verdict::Progressing)];
-    let beside = Health::read(INPUTS, Some(&later), both, WITHIN, at(7300));
+    let beside = Health::read(HERE, Some(&later), both, WITHIN, at(7300));
     assert_eq!(beside.objects.len(), 1, "nor does another object: {:?}", beside.objects);
 }
 
 #[test]
 fn what_is_no_longer_current_has_its_time_again_and_what_is_late_has_not() {
     let (_, late) = read_until(|_| Verdict::Progressing, 1000);
-    let again = Health::read(INPUTS, Some(&late), vec![reading("web", Verdict::Progressing)], WITHIN, at(7200));
+    let again = Health::read(HERE, Some(&late), vec![reading("web", Verdict::Progressing)], WITHIN, at(7200));
     assert_eq!((again.reason.as_str(), again.next, again.since), ("Late", None, late.since));
-    let well = Health::read(INPUTS, Some(&again), vec![reading("web", Verdict::Current)], WITHIN, at(14_400));
+    let well = Health::read(HERE, Some(&again), vec![reading("web", Verdict::Current)], WITHIN, at(14_400));
     assert_eq!((well.state, well.next), (State::Current, None));
-    let ill = Health::read(INPUTS, Some(&well), vec![reading("web", Verdict::Progressing)], WITHIN, at(21_600));
+    let ill = Health::read(HERE, Some(&well), vec![reading("web", Verdict::Progressing)], WITHIN, at(21_600));
     assert_eq!((ill.state, ill.reason.as_str(), ill.next), (State::Progressing, "Why", Some(at(21_601))));
 }
 
 #[test]
 fn the_time_in_which_nobody_could_read_does_not_count() {
-    let first = Health::read(INPUTS, None, vec![reading("web", Verdict::Progressing)], WITHIN, at(0));
-    let back = Health::read(INPUTS, Some(&first), vec![reading("web", Verdict::Progressing)], WITHIN, at(3600));
+    let first = Health::read(HERE, None, vec![reading("web", Verdict::Progressing)], WITHIN, at(0));
+    let back = Health::read(HERE, Some(&first), vec![reading("web", Verdict::Progressing)], WITHIN, at(3600));
     assert_eq!((back.reason.as_str(), back.next), ("Why", Some(at(3602))), "a cluster that was paused for an hour");
     let (_, failed) = read_until(|_| Verdict::Failed, 1000);
-    let mended = Health::read(INPUTS, Some(&failed), vec![reading("web", Verdict::Progressing)], WITHIN, at(7200));
+    let mended = Health::read(HERE, Some(&failed), vec![reading("web", Verdict::Progressing)], WITHIN, at(7200));
     assert_eq!((mended.reason.as_str(), mended.next), ("Why", Some(at(7201))), "what had failed has its time again");
 }
 
@@ -131,20 +135,25 @@ fn a_failure_is_confirmed_also_when_it_is_late_and_behind_many_others() {
     let all = || {
         (0..150).map(|at| reading(&format!("a{at:03}"), Verdict::Progressing)).chain([reading("web", Verdict::Failed)])
     };
-    let first = Health::read(INPUTS, None, all().collect(), WITHIN, at(0));
-    let second = Health::read(INPUTS, Some(&first), all().collect(), WITHIN, at(15));
+    let first = Health::read(HERE, None, all().collect(), WITHIN, at(0));
+    let second = Health::read(HERE, Some(&first), all().collect(), WITHIN, at(15));
     assert_eq!((second.state, second.objects[0].name.as_str()), (State::Failed, "web"));
 }
 
 #[test]
 fn a_reason_of_a_controller_is_only_shown() {
-    let named =
-        || vec![Reading { object: object("web"), judged: Judged::of(Verdict::Progressing, judge::NO_STATUS, "m") }];
-    let mut health = Health::read(INPUTS, None, named(), WITHIN, at(0));
+    let named = || {
+        vec![Reading {
+            object: object("web"),
+            judged: Judged::of(Verdict::Progressing, judge::NO_STATUS, "m"),
+            job: None,
+        }]
+    };
+    let mut health = Health::read(HERE, None, named(), WITHIN, at(0));
     let mut read = vec![0];
     while let Some(next) = health.next {
         read.push(next.as_second() - at(0).as_second());
-        health = Health::read(INPUTS, Some(&health), named(), WITHIN, next);
+        health = Health::read(HERE, Some(&health), named(), WITHIN, next);
     }
     assert_eq!((read, health.reason.as_str()), (vec![0, 1, 3, 7, 15, 31, 63, 123], "Late"));
 }
@@ -152,9 +161,35 @@ fn a_reason_of_a_controller_is_only_shown() {
 #[test]
 fn other_inputs_begin_anew() {
     let (_, failed) = read_until(|_| Verdict::Failed, 1000);
-    let other = Health::read(Digest([8; 32]), Some(&failed), vec![reading("web", Verdict::Failed)], WITHIN, at(20));
+    let other = Health::read(OTHER_INPUTS, Some(&failed), vec![reading("web", Verdict::Failed)], WITHIN, at(20));
     assert_eq!((other.state, other.since, other.next), (State::Progressing, at(20), Some(at(21))));
     assert!(!failed.is_of(Digest([8; 32])) && other.is_of(Digest([8; 32])));
+}
+
+#[test]
+fn another_cluster_begins_anew() {
+    let (_, failed) = read_until(|_| Verdict::Failed, 1000);
+    let there = Place { inputs: INPUTS, cluster: "there" };
+    let other = Health::read(there, Some(&failed), vec![reading("web", Verdict::Failed)], WITHIN, at(20));
+    assert_eq!((other.state, other.since, other.next), (State::Progressing, at(20), Some(at(21))));
+    assert!(failed.is_on(Some("here")) && !failed.is_on(Some("there")) && !failed.is_on(None));
+}
+
+#[test]
+fn a_job_that_was_seen_to_finish_and_is_gone_stays_current_until_another_one_is_sent() {
+    let job = |verdict, job| Reading { job: Some(job), ..reading("job", verdict) };
+    let finished = |uid: &str| job(Verdict::Current, Job::Finished(uid.to_owned()));
+    let gone = |uid: &str| job(Verdict::Progressing, Job::Gone(uid.to_owned()));
+    let first = Health::read(HERE, None, vec![finished("u1")], WITHIN, at(0));
+    let second = Health::read(HERE, Some(&first), vec![gone("u1")], WITHIN, at(15));
+    assert_eq!((second.state, second.next), (State::Current, None));
+    // Something else of the syncset has changed.
+    let changed = Health::read(OTHER_INPUTS, Some(&second), vec![gone("u1")], WITHIN, at(20));
+    assert_eq!(changed.state, State::Current);
+    for (previous, gone_now) in [(None, "u1"), (Some(&changed), "u2")] {
+        let unseen = Health::read(OTHER_INPUTS, previous, vec![gone(gone_now)], WITHIN, at(30));
+        assert_eq!(unseen.state, State::Progressing, "nobody has seen {gone_now} finish");
+    }
 }
 
 #[test]
@@ -162,13 +197,14 @@ fn the_worst_object_speaks_for_all_and_the_others_are_counted() {
     let (_, failed) = read_until(|_| Verdict::Failed, 1000);
     let mut readings: Vec<Reading> = (0..150).map(|at| reading(&format!("a{at:03}"), Verdict::Progressing)).collect();
     readings.extend([reading("web", Verdict::Failed), reading("b", Verdict::Unknown), reading("c", Verdict::Current)]);
-    let health = Health::read(INPUTS, Some(&failed), readings, WITHIN, at(16));
+    let health = Health::read(HERE, Some(&failed), readings, WITHIN, at(16));
     assert_eq!((health.state, health.objects.len(), health.more), (State::Failed, MOST_OBJECTS, 52));
     let states: Vec<State> = health.objects.iter().take(3).map(|object| object.state).collect();
     assert_eq!(states, [State::Failed, State::Unknown, State::Progressing]);
     assert_eq!(health.message, "Deployment shop/web: web is so; 151 more objects are not current");
-    let long = Reading { object: object("a"), judged: Judged::of(Verdict::Failed, "Why", &"ä\0".repeat(400)) };
-    let health = Health::read(INPUTS, None, vec![long, reading("b", Verdict::Progressing)], WITHIN, at(0));
+    let long =
+        Reading { object: object("a"), judged: Judged::of(Verdict::Failed, "Why", &"ä\0".repeat(400)), job: None };
+    let health = Health::read(HERE, None, vec![long, reading("b", Verdict::Progressing)], WITHIN, at(0));
     let (all, first) = (&health.message, &health.objects[0].message);
     assert_eq!((all.chars().count(), first.chars().count()), (256, 256));
     assert!(all.ends_with("…; 1 more object is not current") && !first.contains('\0'), "{all}");
@@ -191,10 +227,10 @@ fn result(inputs: Digest, failure: Option<Failure>) -> ResultRow {
 fn health_is_read_of_what_is_applied_at_its_time_and_after_each_full_pass() {
     let applied = result(INPUTS, None);
     let failing = result(INPUTS, Some(Failure { reason: Reason::Forbidden, message: "no".to_owned() }));
-    let progressing = Health::read(INPUTS, None, vec![reading("web", Verdict::Progressing)], WITHIN, at(5));
-    let first = Health::read(INPUTS, None, Vec::new(), WITHIN, at(-20));
-    let current = Health::read(INPUTS, Some(&first), Vec::new(), WITHIN, at(5));
-    let of_others = Health::read(Digest([8; 32]), None, Vec::new(), WITHIN, at(5));
+    let progressing = Health::read(HERE, None, vec![reading("web", Verdict::Progressing)], WITHIN, at(5));
+    let first = Health::read(HERE, None, Vec::new(), WITHIN, at(-20));
+    let current = Health::read(HERE, Some(&first), Vec::new(), WITHIN, at(5));
+    let of_others = Health::read(OTHER_INPUTS, None, Vec::new(), WITHIN, at(5));
     for (what, result, health, last_full, expected) in [
         ("not applied", None, None, None, None),
         ("fails", Some(&failing), Some(&progressing), None, None),
@@ -212,7 +248,7 @@ fn health_is_read_of_what_is_applied_at_its_time_and_after_each_full_pass() {
 #[test]
 fn what_does_not_answer_or_is_not_applied_as_it_is_now_is_never_shown_as_current() {
     let (applied, other) = (result(INPUTS, None), result(Digest([9; 32]), None));
-    let current = Health::read(INPUTS, None, Vec::new(), WITHIN, at(5));
+    let current = Health::read(HERE, None, Vec::new(), WITHIN, at(5));
     let shown = |result, health, is_unreachable| Entry::of(INPUTS, result, health, is_unreachable).to_json();
     assert_eq!(
         shown(Some(&applied), Some(&current), false),
@@ -227,6 +263,35 @@ fn what_does_not_answer_or_is_not_applied_as_it_is_now_is_never_shown_as_current
         let shown = shown(result, health, false);
         assert_eq!((&shown["state"], &shown["reason"]), (&json!("Progressing"), &json!(reason)));
     }
+}
+
+#[test]
+fn an_object_is_explained_by_its_state_its_rule_and_its_age() {
+    let own = Rule { group: "apps".to_owned(), ..rule("true", None) };
+    let own = Settings { within: WITHIN, rules: vec![Rule { kind: "Deployment".to_owned(), ..own }] };
+    let without = Settings { within: WITHIN, rules: Vec::new() };
+    let told = |name: &str, settings: &Settings, known: Option<&Health>| {
+        explained(&object(name), settings, known, |since| format!("{} s", at(150).duration_since(since).as_secs()))
+    };
+    let (_, late) = read_until(|_| Verdict::Progressing, 1000);
+    let expected =
+        "Progressing for 150 s, too late (Why): web is so; read 27 s ago, judged by the syncset's rule for its kind";
+    assert_eq!(told("web", &own, Some(&late)), expected);
+    assert_eq!(
+        told("other", &without, Some(&late)),
+        "Current, read 27 s ago, judged by what its kind's controller says"
+    );
+    assert_eq!(
+        told("web", &own, None),
+        "not read yet as it is wanted now; to be judged by the syncset's rule for its kind"
+    );
+    let of_others = ObjectRef { group: "db.example.com".to_owned(), ..object("web") };
+    assert!(explained(&of_others, &without, Some(&late), |_| String::new()).ends_with("judged by its conditions"));
+    let map = ObjectRef { group: String::new(), kind: "ConfigMap".to_owned(), ..object("web") };
+    assert_eq!(explained(&map, &own, None, |_| String::new()), "objects of this kind are not read");
+    let many = (0..101).map(|at| reading(&format!("a{at:03}"), Verdict::Progressing)).collect();
+    let many = Health::read(HERE, None, many, WITHIN, at(0));
+    assert_eq!(told("a100", &without, Some(&many)), "not known: more objects are not current than are noted");
 }
 
 /// An object of generation 3.
@@ -521,7 +586,7 @@ proptest! {
             };
             let readings: Vec<_> =
                 verdicts.iter().enumerate().map(|(at, number)| reading(&format!("o{at}"), verdict(*number))).collect();
-            let health = Health::read(INPUTS, before.as_ref(), readings, WITHIN, at(now));
+            let health = Health::read(HERE, before.as_ref(), readings, WITHIN, at(now));
             let undecided = health.objects.iter().any(|object| object.state != State::Failed);
             let is_late = at(now) >= after(health.began, WITHIN);
             let confirms = health.objects.iter().any(|object| object.confirmed_at(health.applied).is_some_and(|then| then > at(now)));

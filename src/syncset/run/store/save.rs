@@ -162,6 +162,28 @@ impl PassStore {
         Ok(column(QUERY, rows.first().ok_or(StoreError::LeaseExpired)?, 0)?)
     }
 
+    /// What is known of the health of these syncsets, with their objects. What another release has written is read anew.
+    pub async fn health(
+        &self,
+        cluster: Uuid,
+        syncsets: impl Iterator<Item = Uuid>,
+    ) -> Result<BTreeMap<Uuid, Health>, StoreError> {
+        const QUERY: &str = "stored_health";
+        const TEXT: &str = "select syncset::text, health::text from towline_result \
+             where cluster = $1::text::uuid and syncset = any($2::text[]::uuid[]) and health is not null";
+        let (cluster, syncsets) = (cluster.to_string(), texts(&syncsets.collect::<Vec<_>>()));
+        let params: [Param<'_>; 2] = [(&cluster, Type::TEXT), (&syncsets, Type::TEXT_ARRAY)];
+        let _turn = self.turn().await;
+        let mut known = BTreeMap::new();
+        for row in self.database.all(QUERY, Text::Prepared(TEXT), &params).await? {
+            let (syncset, health): (&str, &str) = (column(QUERY, &row, 0)?, column(QUERY, &row, 1)?);
+            if let (Ok(syncset), Ok(health)) = (syncset.parse(), serde_json::from_str(health)) {
+                known.insert(syncset, health);
+            }
+        }
+        Ok(known)
+    }
+
     /// Writes what was read of the health of these syncsets.
     pub async fn save_health(&self, claim: &WorkClaim, read: &BTreeMap<Uuid, Health>) -> Result<(), StoreError> {
         const QUERY: &str = "save_health";

@@ -42,7 +42,7 @@ pub struct Snapshot {
     /// The `Secret` documents that the candidates map, without their data.
     pub secrets: Vec<SecretFacts>,
     pub results: Vec<ResultRow>,
-    /// What is known of the health of syncsets, beside their results.
+    /// What is known of the health of syncsets on this cluster, beside their results and without their objects.
     pub health: BTreeMap<Uuid, Health>,
     /// How many rows of applied objects and of patches the cluster has.
     pub rows: usize,
@@ -182,7 +182,7 @@ static STATEMENT: LazyLock<String> = LazyLock::new(|| {
               on s.kind = 'clustersyncs' and s.namespace = c.namespace and s.name = c.name)::text, \
            (select coalesce(jsonb_agg(to_jsonb(candidate)), '[]') from candidate)::text, \
            (select coalesce(jsonb_agg(to_jsonb(secret)), '[]') from secret)::text, \
-           (select coalesce(jsonb_agg(to_jsonb(outcome)), '[]') from outcome)::text, \
+           (select coalesce(jsonb_agg(to_jsonb(outcome) #- '{{health,objects}}'), '[]') from outcome)::text, \
            (select coalesce(jsonb_agg(syncset), '[]') from applied)::text, (select rows from sent), \
            (select coalesce(jsonb_agg(to_jsonb(cluster_row)), '[]') from cluster_row)::text, \
            (select f.name from target c join towline_identity i on i.cluster = c.id cross join lateral ( \
@@ -258,9 +258,12 @@ impl Snapshot {
         let cluster = document(3)?.map(|document| StoredCluster { document, sealed });
         let candidates: Vec<CandidateColumns> = parsed(row, 6, "selectorsyncsets")?;
         let results: Vec<ResultColumns> = parsed(row, 8, "towline_result")?;
-        let health = results.iter().filter_map(ResultColumns::health).collect();
         let cluster_row: Vec<ClusterColumns> = parsed(row, 11, "towline_cluster")?;
         let resyncs = cluster_row.first().map_or(0, ClusterColumns::resyncs);
+        let cluster_row = read(cluster_row, "towline_cluster")?.pop();
+        let identity = cluster_row.as_ref().and_then(|cluster_row: &ClusterRow| cluster_row.identity.as_deref());
+        let health =
+            results.iter().filter_map(ResultColumns::health).filter(|(_, health)| health.is_on(identity)).collect();
         Ok(Self {
             at,
             // Without its row, which every schema has, everything is unchecked.
@@ -273,7 +276,7 @@ impl Snapshot {
             health,
             rows: usize::try_from(column::<i64>(QUERY, row, 10)?).unwrap_or(usize::MAX),
             with_applied: parsed(row, 9, "towline_applied")?,
-            cluster_row: read(cluster_row, "towline_cluster")?.pop(),
+            cluster_row,
             resyncs,
             owner: column(QUERY, row, 12)?,
             guards: parsed::<Vec<GuardColumns>>(row, 13, "towline_guard")?.into_iter().map(GuardRow::from).collect(),

@@ -55,6 +55,12 @@ impl Read {
     }
 }
 
+/// How often it was tried what fails. A reading tries it along, and that is no attempt at it; what somebody has asked for is the first one.
+fn attempts(work: &Work, pass_plan: &PassPlan) -> i32 {
+    let is_reading = !pass_plan.health.is_empty() && work.attempts > 1;
+    i32::try_from(work.attempts - u32::from(is_reading)).unwrap_or(i32::MAX)
+}
+
 impl Worker {
     /// Shows and stores what a pass came to. Storing it ends the claim, so it is shown first. If it can't be shown, it is stored all the same.
     pub(super) async fn finish(
@@ -97,7 +103,7 @@ impl Worker {
             cluster_row.next_full = None;
         }
         let now = read.now();
-        let attempts = i32::try_from(work.attempts).unwrap_or(i32::MAX);
+        let attempts = attempts(work, pass_plan);
         let mut next = retry::next(&ended, cluster_row, attempts, self.config.reapply_interval, now, rand::random());
         if stop.is_none() && !is_answered {
             // A pass that had nothing to ask says nothing of the cluster.
@@ -142,7 +148,8 @@ impl Worker {
             self.store.save(&work.writing(), &outcome.writes, Some(&stored)).await?;
             return Err(error.into());
         }
-        let shown = self.show(work, read, (Some(&outcome), &health), conditions, next.ready_at).await;
+        let shown =
+            self.show(work, read, (Some(&outcome), &health, identified.is_another), conditions, next.ready_at).await;
         // Whoever sees that the claim has ended finds it in the log.
         pass_log::write(&work.name, &outcome);
         let goes_on = match ended {

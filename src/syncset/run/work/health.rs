@@ -14,14 +14,27 @@ use super::refusal::Stop;
 use super::slot::ReconcileSlot;
 use super::worker::Worker;
 use crate::documents::Work;
-use crate::syncset::plan::health::{self, Entry, Health, Judged, Reading, Rules, Settings, Verdict, judge};
+use crate::syncset::plan::health::{self, Entry, Health, Job, Judged, Place, Reading, Rules, Settings, Verdict, judge};
 use crate::syncset::plan::name::{ObjectRef, SyncSetName};
-use crate::syncset::plan::pass::Refused;
+use crate::syncset::plan::pass::{Refusal, Refused};
 use crate::syncset::plan::rows::{AppliedRow, ResultRow};
+use crate::syncset::plan::status::Unreachable;
 
-/// What is sent by syncsets whose health is read: each object with the version under which it was sent.
+/// What is sent by syncsets whose health is read.
 #[derive(Debug, Default)]
-pub(super) struct Sent(BTreeMap<Uuid, Vec<(ObjectRef, String)>>);
+pub(super) struct Sent(BTreeMap<Uuid, Vec<SentObject>>);
+
+#[derive(Debug)]
+struct SentObject {
+    object: ObjectRef,
+    /// The version under which it was sent.
+    api_version: String,
+    /// What it became.
+    uid: Option<String>,
+}
+
+/// The reason of an object that is not there.
+const NOT_FOUND: &str = "NotFound";
 
 /// How a reading of health ended.
 pub(super) enum Ended {
@@ -46,7 +59,8 @@ impl Sent {
                     .health_settings(row.syncset)
                     .is_some_and(|settings| settings.reads(&row.object.group, &row.object.kind))
             {
-                objects.push((row.object.clone(), row.api_version.clone()));
+                let (object, api_version, uid) = (row.object.clone(), row.api_version.clone(), row.uid.clone());
+                objects.push(SentObject { object, api_version, uid });
             }
         }
         Self(sent)
@@ -56,7 +70,7 @@ impl Sent {
     fn by_kind(&self) -> BTreeMap<(&str, &str), BTreeMap<ObjectRef, Uuid>> {
         let mut kinds: BTreeMap<_, BTreeMap<ObjectRef, Uuid>> = BTreeMap::new();
         for (syncset, objects) in &self.0 {
-            for (object, api_version) in objects {
+            for SentObject { object, api_version, .. } in objects {
                 kinds.entry((api_version.as_str(), object.kind.as_str())).or_default().insert(object.clone(), *syncset);
             }
         }
@@ -95,17 +109,25 @@ impl Read {
         &self,
         results: &[ResultRow],
         read: &BTreeMap<Uuid, Health>,
-        is_unreachable: bool,
+        (is_unreachable, is_another): (bool, bool),
     ) -> BTreeMap<SyncSetName, Entry> {
         let with_health = self.plan.live.iter().filter(|live| live.header.health.is_some());
         let entries = with_health.map(|live| {
             let id = live.header.id;
             let result = results.iter().find(|result| result.syncset == id);
-            let health = read.get(&id).or_else(|| self.snapshot.health.get(&id));
+            // Of the cluster before, nothing is said any more.
+            let before = || self.snapshot.health.get(&id).filter(|_| !is_another);
+            let health = read.get(&id).or_else(before);
             (live.header.name.clone(), Entry::of(live.inputs, result, health, is_unreachable))
         });
         entries.collect()
     }
+}
+
+/// Whether an object is a Job that deletes itself when it has finished. Elements of lists do not say what they are.
+fn has_time_to_live(group_and_kind: (&str, &str), object: &Value) -> bool {
+    let seconds = object.pointer("/spec/ttlSecondsAfterFinished");
+    group_and_kind == ("batch", "Job") && seconds.is_some_and(|seconds| !seconds.is_null())
 }
 
 impl Worker {
@@ -117,7 +139,9 @@ impl Worker {
         own_slot: &mut ReconcileSlot,
         stopping: &CancellationToken,
     ) -> Result<Ended, ReconcileError> {
-        let mut judged: BTreeMap<ObjectRef, Judged> = BTreeMap::new();
+        let Some(cluster) = read.identity() else { return Ok(Ended::Read(BTreeMap::new())) };
+        let before = self.store.health(work.cluster, sent.0.keys().copied()).await?;
+        let mut found: BTreeMap<ObjectRef, (Judged, Option<Job>)> = BTreeMap::new();
         let rules = |id: &Uuid| read.plan.health_settings(*id).map(|settings| Rules::parse(&settings.rules));
         let rules: BTreeMap<Uuid, Rules> = sent.0.keys().filter_map(|id| Some((*id, rules(id)?))).collect();
         for ((api_version, kind), objects) in sent.by_kind() {
@@ -130,25 +154,37 @@ impl Worker {
             let group = api_version.split_once('/').map_or("", |(group, _)| group);
             let take = |of: &ObjectRef, object: &Value| {
                 let rules = objects.get(of).and_then(|syncset| rules.get(syncset));
-                judge(group, kind, object, rules.and_then(|rules| rules.of(group, kind)))
+                let judged = judge(group, kind, object, rules.and_then(|rules| rules.of(group, kind)));
+                let has_finished = judged.verdict == Verdict::Current && has_time_to_live((group, kind), object);
+                let uid = object.pointer("/metadata/uid").and_then(Value::as_str).filter(|_| has_finished);
+                (judged, uid.map(|uid| Job::Finished(uid.to_owned())))
             };
             let wanted = objects.keys().cloned().collect();
             let reading = executor.read_whole((api_version, kind), &wanted, take);
-            let mut found = match self.patiently(work, reading, own_slot).await {
-                Ok(found) => found,
+            let mut answers = match self.patiently(work, reading, own_slot).await {
+                Ok(answers) => answers,
                 Err(Stop::Lost) => return Err(ReconcileError::Lost),
+                // What takes too long may be this list alone.
+                Err(Stop::Silent { reason: Unreachable::ErrorConnectingToCluster, shown, .. }) => {
+                    if let Err(stop) = executor.probe().await {
+                        return Ok(Ended::Stopped(stop));
+                    }
+                    let unread = Refused { refusal: Refusal::Server, message: shown };
+                    wanted.iter().map(|object| (object.clone(), Err(unread.clone()))).collect()
+                }
                 Err(stop) => return Ok(Ended::Stopped(stop)),
             };
             for object in wanted {
-                let of_object = match found.remove(&object) {
-                    Some(Ok(Some(judged))) => judged,
-                    Some(Ok(None)) => Judged::of(Verdict::Progressing, "NotFound", "there is no such object"),
-                    Some(Err(Refused { message, .. })) => Judged::of(Verdict::Unknown, "NotRead", &message),
+                let of_object = match answers.remove(&object) {
+                    Some(Ok(Some(of_object))) => of_object,
+                    Some(Ok(None)) => (Judged::of(Verdict::Progressing, NOT_FOUND, "there is no such object"), None),
+                    Some(Err(Refused { message, .. })) => (Judged::of(Verdict::Unknown, "NotRead", &message), None),
                     None => {
-                        Judged::of(Verdict::Unknown, "NotRead", "too many objects are not among those with our label")
+                        let message = "too many objects are not among those with our label";
+                        (Judged::of(Verdict::Unknown, "NotRead", message), None)
                     }
                 };
-                judged.insert(object, of_object);
+                found.insert(object, of_object);
             }
         }
         let now = after(read.snapshot.at, read.at.elapsed());
@@ -156,14 +192,16 @@ impl Worker {
             let live = read.plan.live.iter().find(|live| live.header.id == *id)?;
             Some((live.inputs, live.header.health.as_ref()?.within))
         };
-        let of_syncset = |(id, objects): (Uuid, Vec<(ObjectRef, String)>)| {
+        let of_syncset = |(id, objects): (Uuid, Vec<SentObject>)| {
             let (inputs, within) = settings(&id)?;
-            let reading = |(object, _): (ObjectRef, String)| {
-                let judged = judged.get(&object).cloned()?;
-                Some(Reading { object, judged })
+            let reading = |SentObject { object, uid, .. }: SentObject| {
+                let (judged, job) = found.get(&object).cloned()?;
+                let is_gone = judged.reason == NOT_FOUND;
+                let job = job.or_else(|| uid.filter(|_| is_gone).map(Job::Gone));
+                Some(Reading { object, judged, job })
             };
             let readings = objects.into_iter().filter_map(reading).collect();
-            Some((id, Health::read(inputs, read.snapshot.health.get(&id), readings, within, now)))
+            Some((id, Health::read(Place { inputs, cluster }, before.get(&id), readings, within, now)))
         };
         Ok(Ended::Read(sent.0.into_iter().filter_map(of_syncset).collect()))
     }

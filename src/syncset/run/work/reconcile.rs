@@ -255,7 +255,7 @@ impl Worker {
                 read.now(),
                 rand::random(),
             );
-            let ready_at = self.show(work, &read, (None, &BTreeMap::new()), conditions, next.ready_at).await?;
+            let ready_at = self.show(work, &read, (None, &BTreeMap::new(), false), conditions, next.ready_at).await?;
             let rest = match &read.plan.action {
                 // The pass that was asked for is still to be made, and this reconcile was no attempt at it.
                 Action::Throttled { .. } => Rest::further(ready_at, work.attempts.saturating_sub(1)),
@@ -279,7 +279,7 @@ impl Worker {
         &self,
         work: &Work,
         read: &Read,
-        (outcome, read_health): (Option<&Outcome>, &BTreeMap<Uuid, Health>),
+        (outcome, read_health, is_another): (Option<&Outcome>, &BTreeMap<Uuid, Health>, bool),
         conditions: Conditions,
         ready_at: Timestamp,
     ) -> Result<Timestamp, ReconcileError> {
@@ -287,7 +287,7 @@ impl Worker {
         let (live, results) = (&read.live(), outcome.map_or(&read.snapshot.results, |outcome| &outcome.results));
         let ending = outcome.filter(|outcome| outcome.end == End::Finished).map(|outcome| &outcome.ending);
         let is_unreachable = matches!(conditions.reachability, Reachability::Unreachable { .. });
-        let health = &read.health_entries(results, read_health, is_unreachable);
+        let health = &read.health_entries(results, read_health, (is_unreachable, is_another));
         let observed = Observed { results, live, ending, health, conditions, controlled_by: self.holder.as_str() };
         let status = status::status(&observed, &before.status, read.now());
         if !status::differs(&status, &before.status) {

@@ -107,7 +107,7 @@ impl Worker {
             has_moved: self.has_moved(read),
         };
         // Only the status says why it is silent. It is written first, and the cluster is asked again if that fails.
-        let ready_at = self.show(work, read, (None, &BTreeMap::new()), conditions, next.ready_at).await?;
+        let ready_at = self.show(work, read, (None, &BTreeMap::new(), false), conditions, next.ready_at).await?;
         if ready_at != next.ready_at {
             return Ok(Reconciled::of(ReconcileEnd::Silent, Rest::until(ready_at, 0)));
         }

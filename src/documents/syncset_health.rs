@@ -1,0 +1,32 @@
+//! What the status of a syncset with `spec.health` has beside what is stored in it: on how many clusters its objects are in which state.
+//!
+//! The states are stored for each cluster and not in the document, which would be written with every one of them: they are counted with it.
+
+use serde_json::{Map, Value};
+
+const FIELD: &str = "health";
+
+/// The status of `t`, a row of a syncset, with the counts of the clusters on which it was tried. What is not applied as it is now is progressing, and
+/// what does not answer is unknown, whatever was read before.
+pub(super) fn status() -> String {
+    let state = "case when p.reachable = false then 'unknown' \
+         when r.result = 'Success' and r.generation = t.generation and r.health->>'inputs' = encode(r.inputs, 'hex') \
+           then lower(r.health->>'state') else 'progressing' end";
+    let counts = ["current", "progressing", "unknown", "failed"]
+        .map(|name| format!("'{name}', count(*) filter (where state = '{name}')"))
+        .join(", ");
+    format!(
+        "case when {HAS_HEALTH} then coalesce(t.status, '{{}}') || (select jsonb_build_object('{FIELD}', jsonb_build_object({counts})) \
+           from (select {state} as state from towline_result r \
+             join clusters c on c.kind = 'clusters' and c.id = r.cluster and c.deleted_at is null \
+             left join towline_cluster p on p.cluster = r.cluster where r.syncset = t.id) h) else t.status end"
+    )
+}
+
+/// Whether `t` has `spec.health`.
+pub(super) const HAS_HEALTH: &str = "coalesce(jsonb_typeof(t.data #> '{spec,health}') = 'object', false)";
+
+/// Removes them from a status that a client sends: it has read them, and they are not stored.
+pub(super) fn strip(status: &mut Map<String, Value>) {
+    status.remove(FIELD);
+}
