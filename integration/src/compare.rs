@@ -21,6 +21,8 @@ pub struct Mapping {
     /// Local namespace = remote namespace + this.
     pub local_namespace_suffix: String,
     pub namespace_prefix: String,
+    /// Whether the kind has namespaces: then those with the prefix are listed, and not what others have there.
+    pub namespaced: bool,
     /// Label selector on the remote objects.
     pub selector: String,
     pub annotation_domain: String,
@@ -45,6 +47,7 @@ impl Default for Mapping {
             remote_resource_suffix: String::new(),
             local_namespace_suffix: String::new(),
             namespace_prefix: String::new(),
+            namespaced: false,
             selector: String::new(),
             annotation_domain: "cloud.teleport.dev".to_owned(),
             finalizer: "sync-local".to_owned(),
@@ -139,9 +142,10 @@ pub async fn differences(
     mapping: &Mapping,
 ) -> Result<Vec<String>, Error> {
     let params = ListParams::default().labels(&mapping.selector);
-    let remote = list::<DynamicObject>(Api::all_with(hub.clone(), kind), &params, "the hub's objects").await?;
+    let prefix = mapping.namespaced.then_some(mapping.namespace_prefix.as_str());
+    let remote = objects(hub, kind, prefix, &params).await?;
     let everything = ListParams::default();
-    let local = list::<DynamicObject>(Api::all_with(edge.clone(), kind), &everything, "the edge's objects").await?;
+    let local = objects(edge, kind, prefix, &everything).await?;
     let mut local: BTreeMap<Key, DynamicObject> = local.into_iter().map(|object| (Key::of(&object), object)).collect();
     let mut found = Vec::new();
     let mut pairs = Vec::new();
@@ -176,6 +180,25 @@ pub async fn differences(
     }
     if mapping.write_back {
         compare_secrets(hub, edge, &pairs, mapping, &mut found).await?;
+    }
+    Ok(found)
+}
+
+/// The objects of a kind, or those in the namespaces with this prefix.
+pub async fn objects(
+    client: &Client,
+    kind: &ApiResource,
+    prefix: Option<&str>,
+    params: &ListParams,
+) -> Result<Vec<DynamicObject>, Error> {
+    let what = "the objects";
+    let Some(prefix) = prefix else { return list(Api::all_with(client.clone(), kind), params, what).await };
+    let mut found = Vec::new();
+    for namespace in list::<Namespace>(Api::all(client.clone()), &ListParams::default(), "the namespaces").await? {
+        let name = namespace.name_any();
+        if name.starts_with(prefix) {
+            found.extend(list(Api::namespaced_with(client.clone(), &name, kind), params, what).await?);
+        }
     }
     Ok(found)
 }

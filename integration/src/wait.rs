@@ -6,8 +6,10 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::Error;
 
-/// Between two looks. Short beside anything that tests wait for, and long beside what a look costs.
-const INTERVAL: Duration = Duration::from_millis(20);
+/// Between two looks: a tenth of what was waited so far, but not less and not more than these. A look costs a request or several, and
+/// tests keep all processors busy.
+const SHORTEST: Duration = Duration::from_millis(20);
+const LONGEST: Duration = Duration::from_millis(100);
 
 /// Looks until `probe` succeeds, and gives what it found. A probe that fails says what it saw instead.
 ///
@@ -18,7 +20,8 @@ pub async fn eventually<T>(
     limit: Duration,
     mut probe: impl AsyncFnMut() -> Result<T, String>,
 ) -> Result<T, Error> {
-    let end = Instant::now() + limit;
+    let begun = Instant::now();
+    let end = begun + limit;
     let mut last = String::from("nothing, the first look did not end");
     loop {
         match timeout(end.saturating_duration_since(Instant::now()), probe()).await {
@@ -26,7 +29,7 @@ pub async fn eventually<T>(
             Ok(Err(seen)) => last = seen,
             Err(_) => return Err(Error::TimedOut { what: what.into(), limit, last }),
         }
-        sleep(INTERVAL).await;
+        sleep((begun.elapsed() / 10).clamp(SHORTEST, LONGEST)).await;
         if Instant::now() >= end {
             return Err(Error::TimedOut { what: what.into(), limit, last });
         }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use integration::compare::{Mapping, differences};
+use integration::compare::{self, Mapping, differences};
 use integration::load::{Write, burst};
 use integration::rbac::{Grant, Side, grant_state};
 use integration::{ControlPlane, Options, Towline, crds, eventually, users};
@@ -257,7 +257,7 @@ impl Lane {
     }
 
     pub(crate) fn mapping(&self) -> Mapping {
-        Mapping { namespace_prefix: self.prefix.clone(), ..Mapping::default() }
+        Mapping { namespace_prefix: self.prefix.clone(), namespaced: true, ..Mapping::default() }
     }
 
     /// Waits until both clusters agree, object by object, and gives the local objects' UIDs by key.
@@ -301,10 +301,9 @@ impl Lane {
     }
 
     async fn uids(&self, client: &Client) -> BTreeMap<String, String> {
-        let everywhere: Api<DynamicObject> = Api::all_with(client.clone(), &self.kind);
-        let listed = everywhere.list(&ListParams::default()).await.unwrap();
-        let ours = listed.items.into_iter().filter(|object| object.namespace().unwrap().starts_with(&self.prefix));
-        ours.map(|object| (format!("{}/{}", object.namespace().unwrap(), object.name_any()), object.uid().unwrap()))
+        let ours = compare::objects(client, &self.kind, Some(&self.prefix), &ListParams::default()).await.unwrap();
+        ours.iter()
+            .map(|object| (format!("{}/{}", object.namespace().unwrap(), object.name_any()), object.uid().unwrap()))
             .collect()
     }
 }

@@ -13,7 +13,7 @@ use kube::discovery::ApiResource;
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
-use super::{LIMIT, World, world};
+use super::{LIMIT, World, regions, world};
 
 /// The daemon's finalizer, by default.
 pub(crate) const FINALIZER: &str = "cloud.teleport.dev/sync-local";
@@ -97,7 +97,8 @@ impl Section {
         let world = world().await;
         let towline = Towline::start(config, &[]).await.unwrap();
         towline.wait_ready(LIMIT).await.unwrap();
-        let mut mapping = Mapping { namespace_prefix: format!("{name}-"), ..Mapping::default() };
+        let (namespace_prefix, namespaced) = (format!("{name}-"), kind != regions());
+        let mut mapping = Mapping { namespace_prefix, namespaced, ..Mapping::default() };
         change(&mut mapping);
         let hub = world.hub.client(users::HUB_USER).await.unwrap();
         let edge = world.edge.client(users::EDGE_CONTROLLER).await.unwrap();
