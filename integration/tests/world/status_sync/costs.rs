@@ -87,7 +87,7 @@ async fn rests(name: &str, policies: usize, clusters: usize, others: usize) {
 
 #[test]
 fn rest_costs_no_request_and_one_statement_a_family() {
-    run(rests("thousand", 1_000, 3, 10));
+    run(rests("hundreds", 300, 3, 10));
 }
 
 #[test]

@@ -6,7 +6,9 @@ use std::time::Duration;
 use integration::postgres::{self, STRANGER, Transport};
 use integration::rbac::grant_status_sync;
 use integration::{ControlPlane, Options, Postgres, Towline, crds, eventually, users};
+use kube::ResourceExt;
 use kube::api::ListParams;
+use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
 use crate::status_sync::world::{LIMIT, Stage, run};
@@ -32,24 +34,30 @@ pub(crate) async fn comply_in(stage: &Stage, clusters: RangeInclusive<usize>) {
     stage.execute(&rows, &[]).await;
 }
 
+fn length(policy: &DynamicObject) -> usize {
+    policy.data.pointer("/status/status").and_then(Value::as_array).map_or(0, Vec::len)
+}
+
 /// Numbers of entries of all policies.
 pub(crate) async fn entries(stage: &Stage) -> Vec<usize> {
     let policies = stage.api("policies").list(&ListParams::default()).await.expect("a list").items;
-    let length = |policy: &kube::api::DynamicObject| {
-        policy.data.pointer("/status/status").and_then(Value::as_array).map_or(0, Vec::len)
-    };
     policies.iter().map(length).collect()
 }
 
-/// Waits until each policy has so many entries.
+/// Waits until each policy has so many entries: one after the other, since all together may be many megabytes.
 pub(crate) async fn all_have(stage: &Stage, clusters: usize) {
-    eventually(format!("{clusters} entries in each policy"), LIMIT * 3, async || {
-        let found = entries(stage).await;
-        let missing = found.iter().filter(|count| **count != clusters).count();
-        if missing == 0 { Ok(()) } else { Err(format!("{missing} policies are otherwise: {found:?}")) }
-    })
-    .await
-    .unwrap();
+    let policies = stage.api("policies");
+    for name in policies.list_metadata(&ListParams::default()).await.expect("a list").iter().map(ResourceExt::name_any)
+    {
+        eventually(format!("{clusters} entries in {name}"), LIMIT * 3, async || {
+            let found = length(&policies.get(&name).await.map_err(|error| error.to_string())?);
+            if found == clusters { Ok(()) } else { Err(found.to_string()) }
+        })
+        .await
+        .unwrap();
+    }
+    let found = entries(stage).await;
+    assert!(found.iter().all(|count| *count == clusters), "not {clusters} in each any more: {found:?}");
 }
 
 /// Waits until a statement of the daemon is in the middle of its result: the server waits for the daemon to read on.
