@@ -46,7 +46,8 @@ soak: setup-test ## runs the randomized tests for long (SEED=…: the same again
 	cargo test --workspace --locked --test clusters -- --nocapture --test-threads=1 elections::rounds:: ; \
 	cargo test --workspace --locked --test world -- --nocapture --test-threads=1 status_sync::kills::; \
 	cargo test --workspace --locked --test database -- --nocapture --test-threads=1 documents_read::lists:: documents_read::selectors:: documents_read::watches:: ; \
-	cargo test --workspace --locked --test database -- --nocapture --test-threads=1 hub_replicas::storm:: hub_replicas::conditional:: ; \
+	cargo test --workspace --locked --test database -- --nocapture --test-threads=1 hub_replicas::conditional:: ; \
+	ROUNDS=$$((rounds * 2)) cargo test --workspace --locked --test database -- --nocapture --test-threads=1 hub_replicas::storm:: ; \
 	cargo test --workspace --locked --test database -- --nocapture --test-threads=1 bus::rounds:: work::rounds:: ; \
 	cargo test --workspace --locked --test clusters -- --nocapture inventory::delivery::through_faults ; \
 	ROUNDS=$$((rounds * 10)) cargo test --workspace --locked --test world -- --nocapture --test-threads=1 chaos::storm:: ; \

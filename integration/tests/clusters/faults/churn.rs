@@ -19,7 +19,7 @@ use crate::faults::world::{FINALIZER, LIMIT, Lane, delete, edit, run};
 const OBJECTS: u64 = 200;
 const NAMESPACES: u64 = 10;
 /// Kills in `make test`.
-const KILLS: u64 = 10;
+const KILLS: u64 = 6;
 /// Changes per second: what two busy cores take beside six API servers and a daemon in debug mode.
 const RATE: u64 = 50;
 

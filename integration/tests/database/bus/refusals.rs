@@ -10,9 +10,10 @@ use crate::bus::world::{World, create, metric, run, stands};
 
 const CONNECTED: &str = "towline_bus_connected{connection=\"relay\"}";
 
-/// Memory and disk alarms: publishing stops, documents go on, and the events come when the alarm is over.
+/// Memory and disk alarms: publishing stops, documents go on, and the events come when the alarm is over. If it ends while the database is
+/// away, the connection that was blocked is gone with the database's, and the next one never was.
 #[test]
-fn an_alarm_of_the_broker_is_named_and_holds_up_nobody_but_events() {
+fn an_alarm_of_the_broker_is_named_holds_up_nobody_but_events_and_leaves_nothing_behind() {
     run(async {
         let world = World::alone("alarms", "").await;
         let replica = world.relaying().await;
@@ -48,18 +49,9 @@ fn an_alarm_of_the_broker_is_named_and_holds_up_nobody_but_events() {
             }
             world.relayed().await;
         }
-    });
-}
 
-/// The connection that was blocked is gone with the database's, and the next one never was.
-#[test]
-fn an_alarm_that_ends_while_the_database_is_away_leaves_nothing_behind() {
-    run(async {
-        let world = World::alone("alarmed", "").await;
-        let replica = world.relaying().await;
-        stands(&replica, "relay", "ready", "").await;
         world.broker.alarm(true).await.expect("an alarm");
-        create(&mut replica.client(), "c1").await;
+        create(&mut api, "last").await;
         stands(&replica, "relay", "blocked", "memory or disk").await;
         world.server.kill().await.expect("it is killed");
         world.broker.alarm(false).await.expect("no alarm");

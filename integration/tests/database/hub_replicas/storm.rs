@@ -17,12 +17,12 @@ use crate::hub_replicas::watcher::{Media, Plan, Watcher};
 use crate::hub_replicas::world::{LIMIT, Roaming, addresses, database, replicas, run, sql};
 use crate::hub_replicas::writers::Writers;
 
-/// Versions that are written in a round, at least.
-const VERSIONS: i64 = 6000;
+/// Versions that are written in `make test`, at least.
+const VERSIONS: i64 = 3000;
 /// Past versions of which all pages are read meanwhile.
-const LISTS: usize = 100;
+const LISTS: usize = 50;
 /// Versions that become too old before all pages are read, at most: no more of each ten than nine.
-const MOST_GONE: usize = 900;
+const MOST_GONE: usize = 9 * LISTS;
 /// Lists that are read at the same time.
 const READERS: usize = 10;
 
