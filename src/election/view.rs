@@ -316,8 +316,8 @@ mod tests {
         unseen: Vec<(usize, Instant, String)>,
         version: u64,
         conflicts: usize,
-        /// Until when a replica does not try again after a conflict.
-        paused: BTreeMap<(usize, String), Instant>,
+        /// Until when a replica does not try again after a conflict, by replica and section.
+        paused: BTreeMap<(usize, usize), Instant>,
     }
 
     impl World {
@@ -352,6 +352,7 @@ mod tests {
         fn run(&mut self, time: Duration) {
             let end = self.now + time;
             let mut renewal = self.now + RENEW;
+            let names = self.names.clone();
             while self.now < end {
                 self.now += TICK;
                 for (replica, _, section) in self.unseen.extract_if(.., |(_, seen_at, _)| *seen_at <= self.now) {
@@ -372,24 +373,24 @@ mod tests {
                     }
                 }
                 for number in 0..self.replicas.len() {
-                    for name in self.names.clone() {
+                    for (place, name) in names.iter().enumerate() {
                         let replica = &mut self.replicas[number];
                         let me = Arc::clone(&replica.me);
                         let is_held = |record: &SectionRecord| record.holder.as_ref() == Some(&me);
-                        if self.records.get(&name).is_some_and(is_held)
-                            || self.paused.get(&(number, name.clone())).is_some_and(|until| self.now < *until)
-                            || replica.next(&name, &[], self.now) != Next::Acquire
+                        if self.records.get(name).is_some_and(is_held)
+                            || self.paused.get(&(number, place)).is_some_and(|until| self.now < *until)
+                            || replica.next(name, &[], self.now) != Next::Acquire
                         {
                             continue;
                         }
                         let version = |record: &SectionRecord| Arc::clone(&record.version);
-                        let seen = replica.sections.get(&name).and_then(|seen| seen.record.as_ref()).map(version);
-                        if seen == self.records.get(&name).map(version) {
-                            self.write(&name, Some(me));
+                        let seen = replica.sections.get(name).and_then(|seen| seen.record.as_ref()).map(version);
+                        if seen == self.records.get(name).map(version) {
+                            self.write(name, Some(me));
                         } else {
-                            replica.mine.remove(&name);
+                            replica.mine.remove(name);
                             self.conflicts += 1;
-                            self.paused.insert((number, name), self.now + Duration::from_millis(100));
+                            self.paused.insert((number, place), self.now + Duration::from_millis(100));
                         }
                     }
                 }
