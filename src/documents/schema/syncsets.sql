@@ -54,12 +54,13 @@ create index on towline_identity (namespace, identity, since);
 
 -- What the dispatcher has judged of a syncset's deletions: up to which version of the log, whether the syncset is gone, and whether
 -- its deletions are held; on how many clusters it would delete objects, of those where it tracks some (`tracks`), and since when it
--- is held or gone. `cause` says why it is held. `approved` is the last generation that an annotation approved, `always` that it approves all.
+-- is held or gone. `cause` says why it is held. `approved` is the last generation that an annotation approved, `always` that it approves all. `revision` is
+-- where its rollout led when that was judged.
 create table towline_guard (
   syncset uuid primary key, judged bigint not null, gone boolean not null, held boolean not null, clusters int not null,
   since timestamptz not null, tracks int not null default 0, cause text, kind text collate "C" not null default '',
   namespace text collate "C" not null default '', name text collate "C" not null default '', always boolean not null default false,
-  approved bigint not null default 0, generation bigint not null default 0);
+  approved bigint not null default 0, generation bigint not null default 0, revision int);
 -- What is held or gone is little, and asked for each few seconds.
 create index towline_guard_held on towline_guard (syncset) where held;
 create index towline_guard_gone on towline_guard (syncset) where gone;

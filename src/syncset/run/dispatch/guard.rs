@@ -61,6 +61,9 @@ pub(super) struct Subject {
     generation: i64,
     /// Its generation when it was checked before.
     checked_generation: i64,
+    /// To which revision its rollout leads, if it has one; and where it led when it was checked before.
+    revision: Option<i32>,
+    checked_revision: Option<i32>,
     was_suspended: bool,
     /// When its row was written that was read.
     since: Option<String>,
@@ -82,6 +85,7 @@ struct StoredGuard {
     always: bool,
     approved: i64,
     generation: i64,
+    revision: Option<i32>,
     since: Option<String>,
 }
 
@@ -122,25 +126,31 @@ pub(super) async fn tracking(database: &Database, clusters: &[Uuid]) -> Result<V
 }
 
 impl DeletionGuard<'_> {
-    /// The documents of syncsets, and the last decisions about them.
+    /// The documents of syncsets, and the last decisions about them. What a rollout leads to is what counts, on all clusters at once: of an
+    /// edit, before its rollout has begun.
     pub(super) async fn read(&self, syncsets: &[Uuid]) -> Result<Vec<Subject>, DispatchError> {
         const QUERY: &str = "judge_syncsets";
         const TEXT: &str = "select i.id::text, d.id is not null, \
                coalesce(case d.kind when 'syncsets' then 'SyncSet' when 'selectorsyncsets' then 'SelectorSyncSet' end, \
                  nullif(g.kind, ''), r.kind, ''), \
                coalesce(d.namespace, g.namespace, r.namespace, ''), coalesce(d.name, nullif(g.name, ''), r.name, ''), \
-               coalesce(d.generation, 0), d.annotations->>$2, ((d.data->'spec') - '{resources,patches}'::text[])::text, \
-               case when jsonb_typeof(d.data #> '{spec,resources}') = 'array' then coalesce((select jsonb_agg(jsonb_build_array( \
+               coalesce(d.generation, 0), d.annotations->>$2, (w.spec - '{resources,patches}'::text[])::text, \
+               case when jsonb_typeof(w.spec->'resources') = 'array' then coalesce((select jsonb_agg(jsonb_build_array( \
                    e->>'apiVersion', e->>'kind', e #>> '{metadata,namespace}', e #>> '{metadata,name}')) \
-                 from jsonb_array_elements(d.data #> '{spec,resources}') e), '[]') end::text, \
+                 from jsonb_array_elements(w.spec->'resources') e), '[]') end::text, \
                coalesce(g.held, false), coalesce(g.approved, 0), to_json(g.since) #>> '{}', \
                case when d.id is not null or g.gone then coalesce(g.always, false) else coalesce(( \
                  select coalesce(l.document, o.document) #>> array['annotations', $2] = 'always' from towline_log l \
                    left join towline_log o on o.version = l.old_version \
                  where l.version > k.cursor and l.id = i.id and l.kind in ('syncsets', 'selectorsyncsets') \
-                 order by l.version desc limit 1), false) end, coalesce(g.generation, 0) \
+                 order by l.version desc limit 1), false) end, coalesce(g.generation, 0), v.revision, g.revision \
              from unnest($1::text[]::uuid[]) i(id) cross join (select cursor from towline_claim where name = 'dispatcher') k \
              left join towline_documents d on d.kind in ('syncsets', 'selectorsyncsets') and d.id = i.id and d.deleted_at is null \
+             left join lateral (select r.revision, r.content from towline_rollout o join towline_revision r on r.syncset = o.syncset \
+                 and r.revision = case when o.started < o.edited then o.newest else o.goal end where o.syncset = d.id) v on true \
+             cross join lateral (select case when v.revision is null then d.data->'spec' else v.content || coalesce(( \
+                 select jsonb_object_agg(key, value) from jsonb_each(d.data->'spec') \
+                   where key in ('clusterDeploymentRefs', 'clusterDeploymentSelector', 'clusterNamespaces')), '{}') end as spec offset 0) w \
              left join towline_guard g on g.syncset = i.id \
              left join lateral (select * from towline_result where syncset = i.id limit 1) r on d.id is null and g.syncset is null";
         let params = [(&texts(syncsets) as _, Type::TEXT_ARRAY), (&APPROVE as _, Type::TEXT)];
@@ -181,6 +191,8 @@ impl DeletionGuard<'_> {
             approved: if approval == Approval::Once { generation } else { approved },
             generation,
             checked_generation: column(query, row, 13)?,
+            revision: column(query, row, 14)?,
+            checked_revision: column(query, row, 15)?,
             was_suspended: column(query, row, 9)?,
             since: text(11)?.map(str::to_owned),
         })
@@ -203,8 +215,9 @@ impl DeletionGuard<'_> {
     pub(super) async fn check(&self, subject: Subject, decisions: &mut Decisions) -> Result<(), DispatchError> {
         let Subject { id, state, approval, was_suspended, .. } = &subject;
         let (id, approval, was_suspended) = (*id, *approval, *was_suspended);
-        // What was approved of another generation is not what it would delete now.
-        let is_edited = *state != SyncsetState::Gone && subject.generation != subject.checked_generation;
+        // What was approved of another generation is not what it would delete now, nor what was approved on another way.
+        let is_edited = *state != SyncsetState::Gone
+            && (subject.generation, subject.revision) != (subject.checked_generation, subject.checked_revision);
         let (mut tally, mut rows) = (Tally::default(), Vec::new());
         let found = |cluster, mut place: TrackedObjects| {
             if is_edited {
@@ -264,6 +277,7 @@ impl DeletionGuard<'_> {
             always: subject.always,
             approved: subject.approved,
             generation: subject.generation,
+            revision: subject.revision,
             since: subject.since,
         });
         Ok(())
@@ -279,13 +293,14 @@ impl Decisions {
     /// Writes it. Returns false, and the transaction must not be committed, if something was approved since it was read.
     pub(super) async fn write(&self, transaction: &mut Transaction<'static>) -> Result<bool, DispatchError> {
         const GUARDS: &str = "insert into towline_guard as g \
-             (syncset, judged, gone, held, clusters, since, tracks, cause, kind, namespace, name, always, approved, generation) \
+             (syncset, judged, gone, held, clusters, since, tracks, cause, kind, namespace, name, always, approved, generation, revision) \
              select r.syncset, r.judged, r.gone, r.held, r.clusters, coalesce(r.since, now()), r.tracks, r.cause, r.kind, r.namespace, r.name, \
-               r.always, r.approved, r.generation from jsonb_populate_recordset(null::towline_guard, $1) r order by r.syncset \
+               r.always, r.approved, r.generation, r.revision from jsonb_populate_recordset(null::towline_guard, $1) r order by r.syncset \
              on conflict (syncset) do update set judged = excluded.judged, gone = excluded.gone, held = excluded.held, \
                clusters = excluded.clusters, tracks = excluded.tracks, cause = excluded.cause, kind = excluded.kind, \
                namespace = excluded.namespace, name = excluded.name, always = excluded.always, approved = excluded.approved, \
                generation = case when excluded.gone then g.generation else excluded.generation end, \
+               revision = excluded.revision, \
                since = case when g.held = excluded.held and g.gone = excluded.gone then g.since else now() end \
              where g.since = excluded.since";
         // What passes have deleted meanwhile of what was approved was deducted. An edit ends what was approved before it.

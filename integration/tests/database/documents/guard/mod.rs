@@ -5,6 +5,7 @@ mod cost;
 mod edits;
 mod labels;
 mod names;
+mod rollouts;
 mod whole;
 
 use serde_json::{Value, json};
