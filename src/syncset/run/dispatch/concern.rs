@@ -43,7 +43,7 @@ impl Concern {
     }
 
     fn add(&mut self, change: &Change) {
-        if change.is_of_status_alone() {
+        if change.is_of_status_alone() || change.is_for_a_rollout() {
             return;
         }
         match change.kind {
@@ -161,6 +161,7 @@ mod tests {
             refs: None,
             selector: None,
             namespaces: None,
+            rolls: false,
         }
     }
 
@@ -243,6 +244,26 @@ mod tests {
     }
 
     #[test]
+    fn a_content_to_which_a_rollout_moves_clusters_concerns_nobody_yet() {
+        let selects = |generation: i64, env: &str, rolls: bool| {
+            let selector = json!({"matchLabels": {"env": env}});
+            DocumentState::Present(Facts { selector: Some(selector), rolls, ..facts(generation) })
+        };
+        for (what, before, after, is_concerned) in [
+            ("its content or its rollout", selects(1, "a", true), selects(2, "a", true), false),
+            ("whom it is for", selects(1, "a", true), selects(2, "b", true), true),
+            ("it gets a rollout", selects(1, "a", false), selects(2, "a", true), true),
+            ("it has none any more", selects(1, "a", true), selects(2, "a", false), true),
+            ("it is new", DocumentState::Absent, selects(1, "a", true), true),
+            ("it is gone", selects(1, "a", true), DocumentState::Absent, true),
+        ] {
+            let changes = [change(Kind::SelectorSyncSet, before, after)];
+            assert_eq!(!Concern::of(&changes).is_empty(), is_concerned, "{what}");
+            assert!(!Unchecked::of(&changes).is_empty(), "{what}: the guard checks it");
+        }
+    }
+
+    #[test]
     fn a_secret_concerns_those_that_map_it_and_a_cluster_sync_nobody() {
         let secret = Concern::of(&[change(Kind::Secret, present(1), present(2))]);
         assert_eq!(secret, Concern { secrets: names(&["a"]), ..Concern::default() });
@@ -284,6 +305,7 @@ mod tests {
             refs: None,
             selector: None,
             namespaces: None,
+            rolls: false,
         })
     }
 

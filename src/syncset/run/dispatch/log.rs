@@ -191,6 +191,9 @@ pub(super) struct Facts {
     pub(super) selector: Option<Value>,
     /// Of a `SelectorSyncSet`.
     pub(super) namespaces: Option<Value>,
+    /// Whether it has a rollout, which moves clusters to another content.
+    #[serde(default)]
+    pub(super) rolls: bool,
 }
 
 impl Change {
@@ -199,6 +202,18 @@ impl Change {
         match (&self.before, &self.after) {
             (DocumentState::Present(before), DocumentState::Present(after)) => {
                 before.generation == after.generation && before.metadata == after.metadata
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether a syncset has only got another content, to which its rollout moves clusters.
+    pub(super) fn is_for_a_rollout(&self) -> bool {
+        match (&self.before, &self.after) {
+            (DocumentState::Present(before), DocumentState::Present(after)) => {
+                let Facts { generation: _, metadata, labels: _, refs, selector, namespaces, rolls } = after;
+                let same = (&before.metadata, &before.refs, &before.selector, &before.namespaces);
+                before.rolls && *rolls && same == (metadata, refs, selector, namespaces)
             }
             _ => false,
         }
@@ -223,7 +238,8 @@ impl DocumentState {
                  {record}.deleted_at)), 'labels', md5({record}.labels::text), \
                'refs', {record}.data #> '{{spec,clusterDeploymentRefs}}', \
                'selector', {record}.data #> '{{spec,clusterDeploymentSelector}}', \
-               'namespaces', {record}.data #> '{{spec,clusterNamespaces}}')::text end"
+               'namespaces', {record}.data #> '{{spec,clusterNamespaces}}', \
+               'rolls', {record}.data #> '{{spec,rollout}}' is not null)::text end"
         )
     }
 
@@ -250,6 +266,7 @@ mod tests {
             refs: None,
             selector: Some(serde_json::json!({"a": 1})),
             namespaces: Some(serde_json::json!(["*"])),
+            rolls: false,
         };
         assert_eq!(DocumentState::read(Some(text), true), DocumentState::Present(facts));
     }
