@@ -6,6 +6,8 @@
 create table towline_revision (
   syncset uuid not null, revision int not null, generation bigint not null, version bigint not null, made timestamptz not null,
   content jsonb not null, primary key (syncset, revision));
+-- A changed Secret concerns the clusters that may have a revision that maps it.
+create index on towline_revision using gin ((content->'secretMappings') jsonb_path_ops) with (fastupdate = off);
 do $$
 begin
   alter table towline_revision alter column content set compression lz4;

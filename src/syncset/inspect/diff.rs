@@ -159,6 +159,8 @@ impl Inspector {
             name: proposed.name.clone(),
             version: PROPOSED,
             generation,
+            is_pinned: false,
+            read_before: None,
             metrics_group: None,
             created_at: Timestamp::now(),
             is_being_deleted: false,

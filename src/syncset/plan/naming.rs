@@ -8,8 +8,8 @@ use uuid::Uuid;
 
 use super::name::{ObjectRef, SyncSetName};
 use super::parse::{self, Identity};
-use super::spec::Mode;
-use super::wanted::may_be_in;
+use super::spec::{Header, Mode};
+use super::wanted::{is_within, may_be_in};
 use crate::documents::{Template, TextBudget, group_of, is_kind, is_path_segment};
 
 /// Group, kind, namespace and name of objects.
@@ -46,6 +46,8 @@ pub struct Names {
     bare: BTreeSet<[String; 3]>,
     /// Kinds of which a name or namespace does not render: nothing of them is deleted.
     unknown: BTreeSet<[String; 2]>,
+    /// They may be any objects.
+    anything: bool,
 }
 
 impl Naming {
@@ -54,6 +56,16 @@ impl Naming {
     pub fn read(name: &SyncSetName, spec: &Value, resources: Option<&[Resource]>) -> Option<Self> {
         let identity = Identity { id: Uuid::nil(), name: name.clone(), version: 0, generation: 0 };
         let header = parse::header(identity, spec).ok().filter(|header| header.mode == Mode::Sync)?;
+        Self::of(&header, resources)
+    }
+
+    /// The same whether it deletes something or not.
+    pub fn of_any(name: &SyncSetName, spec: &Value, resources: Option<&[Resource]>) -> Option<Self> {
+        let identity = Identity { id: Uuid::nil(), name: name.clone(), version: 0, generation: 0 };
+        Self::of(&parse::header(identity, spec).ok()?, resources)
+    }
+
+    fn of(header: &Header, resources: Option<&[Resource]>) -> Option<Self> {
         let resources = resources?.iter().map(|resource| Named::of(resource, header.resource_templates));
         let targets = header.secrets.iter().map(|mapping| Named {
             group: String::new(),
@@ -143,6 +155,21 @@ impl Segment {
 }
 
 impl Names {
+    /// Those of a syncset that can't be read.
+    pub fn anything() -> Self {
+        Self { anything: true, ..Self::default() }
+    }
+
+    /// Whether this object may be one of them, or one in which one of them is.
+    pub fn need(&self, object: &ObjectRef) -> bool {
+        let ObjectRef { group, kind, namespace, name } = object.clone();
+        let is_inner = |[group, kind, namespace, name]: &[String; 4]| {
+            let [group, kind, namespace, name] = [group, kind, namespace, name].map(String::clone);
+            is_within(&ObjectRef { group, kind, namespace, name }, object)
+        };
+        self.anything || self.may_have(&[group, kind, namespace, name]) || self.objects.iter().any(is_inner)
+    }
+
     /// Whether this object may be one of them, or one in which such an object may be: then it is not deleted.
     pub fn may_have(&self, object: &[String; 4]) -> bool {
         let [group, kind, namespace, name] = object.clone();

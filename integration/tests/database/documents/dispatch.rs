@@ -111,6 +111,11 @@ fn each_kind_of_change_asks_for_the_clusters_that_it_concerns() {
         let mapping = json!({"spec": {"clusterDeploymentSelector": {"matchExpressions": [
             {"key": "env", "operator": "NotIn", "values": ["prod"]}]}, "clusterNamespaces": ["f*"],
             "secretMappings": [{"sourceRef": {"namespace": "foo", "name": "ca"}}]}});
+        let rolls = |mapped: &[&str]| {
+            let mappings: Vec<Value> =
+                mapped.iter().map(|name| json!({"sourceRef": {"namespace": "foo", "name": name}})).collect();
+            json!({"spec": {"clusterDeploymentRefs": [{"name": "c1"}], "secretMappings": mappings, "rollout": {"waves": []}}})
+        };
         let with_status = {
             let mut item = document(Kind::Cluster, "c1", 1, json!({}), &[("env", "prod")]);
             if let Some(row) = &mut item.changes[0].row {
@@ -141,6 +146,12 @@ fn each_kind_of_change_asks_for_the_clusters_that_it_concerns() {
             ("a secret of a syncset", document(Kind::Secret, "pull", 1, json!({}), &[]), names(["c2"])),
             ("a secret of a selector", document(Kind::Secret, "ca", 1, json!({}), &[]), names(["c3"])),
             ("a secret of nobody", document(Kind::Secret, "other", 1, json!({}), &[]), names([])),
+            ("a syncset with a rollout", document(Kind::SyncSet, "r", 1, rolls(&["old", "both"]), &[]), names(["c1"])),
+            ("another content", document(Kind::SyncSet, "r", 2, rolls(&["new", "both"]), &[]), names([])),
+            ("a secret of an earlier revision", document(Kind::Secret, "old", 1, json!({}), &[]), names(["c1"])),
+            ("a secret of the newest one", document(Kind::Secret, "new", 1, json!({}), &[]), names(["c1"])),
+            ("the end of a rollout", removal(Kind::SyncSet, "r"), names(["c1"])),
+            ("a secret of what is gone", document(Kind::Secret, "old", 2, json!({}), &[]), names([])),
             ("a status", with_status, names([])),
             ("a status of a pass", document(Kind::ClusterSync, "c1", 1, json!({}), &[]), names([])),
             ("a label", document(Kind::Cluster, "c1", 1, json!({}), &[("env", "test")]), names(["c1"])),

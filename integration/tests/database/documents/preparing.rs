@@ -95,7 +95,7 @@ impl World {
         self.stage
             .number(
                 "select coalesce(sum(calls), 0)::bigint from statistics.pg_stat_statements s where s.dbid = \
-                 (select oid from pg_database where datname = current_database()) and query like 'select $4,%'",
+                 (select oid from pg_database where datname = current_database()) and query like 'select $6,%'",
             )
             .await
     }
@@ -188,6 +188,76 @@ fn a_first_contact_reads_content_once_and_not_at_all_if_it_is_cached() {
         let Prepared { input: again, .. } = world.whole(&snapshot).await.expect("an input");
         assert_eq!(world.reads().await, 1, "both payloads are kept, and there are no rows");
         assert_eq!(again.live, input.live);
+    });
+}
+
+/// As a rollout does it.
+async fn pins(world: &World, to: &str) {
+    let text = format!(
+        "insert into towline_turn select r.syncset, c.id, {to}, 1, 0, 0 from towline_rollout r, clusters c \
+         on conflict (syncset, cluster) do update set revision = excluded.revision"
+    );
+    world.stage.run(&text).await;
+}
+
+#[test]
+fn a_cluster_gets_the_revision_to_which_it_is_pinned() {
+    run(async {
+        let world = World::of("pinned", 1 << 20).await;
+        let write = async |generation: i64, names: &[&str], rollout: Value| {
+            let resources: Vec<Value> = names.iter().map(|name| config_map(name)).collect();
+            let spec = json!({"clusterDeploymentRefs": [{"name": "c1"}], "resourceApplyMode": "Sync", "resources": resources,
+                "patches": [], "secretMappings": [], "rollout": rollout});
+            let Value::Object(mut spec) = spec else { panic!("an object") };
+            spec.retain(|_, value| !value.is_null());
+            let data = json!({ "spec": spec }).as_object().cloned().expect("an object");
+            let key = Key::new(Kind::SyncSet, "foo", "a");
+            let row = Row { id: id(1), generation, data, labels: BTreeMap::new(), ..row() };
+            world.writer.version(item(vec![Change::put(&key, Expected::Any, row)])).await
+        };
+        let seen = async || {
+            let snapshot = world.snapshot().await;
+            let Prepared { input, .. } = world.whole(&snapshot).await.expect("an input");
+            let of = |live: &Live| {
+                let bodies = bodies(&input.live, "a");
+                let names = bodies
+                    .iter()
+                    .map(|body| body.expect("an object")["metadata"]["name"].as_str().expect("a name").to_owned());
+                (live.header.generation, names.collect::<Vec<_>>(), live.inputs)
+            };
+            input.live.first().map(of)
+        };
+        let waves = || json!({"waves": [{"name": "first", "percent": 10}]});
+        write(1, &["one"], json!(null)).await;
+        let before = seen().await.expect("it is wanted");
+        assert_eq!((before.0, before.1.clone()), (1, vec!["one".to_owned()]));
+        write(2, &["one"], waves()).await;
+        assert_eq!(seen().await, Some(before.clone()), "a rollout is no content: nothing is due");
+        let reads = world.reads().await;
+        write(3, &["one", "two"], waves()).await;
+        assert_eq!(seen().await, Some(before.clone()), "its turn has not come");
+        assert_eq!(world.reads().await, reads, "the content is the one that was read before");
+        pins(&world, "2").await;
+        let after = seen().await.expect("it is wanted");
+        assert_eq!((after.0, after.1.clone()), (3, vec!["one".to_owned(), "two".to_owned()]));
+        assert_eq!(world.reads().await, reads + 1, "and no other statement");
+        write(4, &["three"], waves()).await;
+        assert_eq!(seen().await, Some(after), "an edit moves nobody");
+        pins(&world, "1").await;
+        assert_eq!(seen().await, Some(before), "as it was");
+        // A revision that is not there is nothing that a syncset wants, but not that it wants nothing.
+        pins(&world, "7").await;
+        let plan = Plan::of(&world.snapshot().await);
+        assert!(plan.live[0].undecodable.as_ref().is_some_and(|failure| failure.reason == Reason::ResourceInvalid));
+        // All get the newest one.
+        write(5, &["three"], json!(null)).await;
+        assert_eq!(seen().await.map(|(generation, names, _)| (generation, names)), Some((5, vec!["three".to_owned()])));
+        // The first content of all.
+        world.remove(Kind::SyncSet, "a").await;
+        write(1, &["one"], waves()).await;
+        assert_eq!(Plan::of(&world.snapshot().await).live, Vec::new(), "its turn has not come");
+        pins(&world, "1").await;
+        assert_eq!(seen().await.map(|(generation, names, _)| (generation, names)), Some((1, vec!["one".to_owned()])));
     });
 }
 
@@ -546,7 +616,7 @@ fn a_cluster_with_too_many_rows_is_refused_and_not_read_to_the_end() {
         copy(MOST_ROWS + 100).await;
         let refused = world.whole(&snapshot).await.map(drop);
         assert!(matches!(refused, Err(PrepareError::TooManyObjects)), "{refused:?}");
-        let content = world.store.content(Some(world.claim.cluster), &[], &[]).await.expect("content");
+        let content = world.store.content(Some(world.claim.cluster), &[], &[], &[]).await.expect("content");
         assert_eq!(content.sent.applied.len(), MOST_ROWS + 1);
     });
 }

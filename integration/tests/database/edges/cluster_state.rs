@@ -120,6 +120,7 @@ impl State {
         let input = Input {
             gone: gone.map(|syncset| (syncset, Deletions::Allowed)).collect(),
             live,
+            awaited: Vec::new(),
             applied: rows.applied.clone(),
             patched: rows.patched.clone(),
             results: rows.results.clone(),

@@ -88,6 +88,7 @@ impl Applied {
         Input {
             live: vec![self.live(kind, body.clone())],
             gone: BTreeMap::new(),
+            awaited: Vec::new(),
             applied: self.rows.values().cloned().collect(),
             patched: Vec::new(),
             results: Vec::new(),

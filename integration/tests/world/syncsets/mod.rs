@@ -43,6 +43,7 @@ mod removal;
 mod report;
 mod requests;
 mod resync;
+mod rolling;
 mod script;
 mod secrecy;
 mod switching;

@@ -36,6 +36,7 @@ pub use target::{
 };
 
 use super::name::ObjectRef;
+use super::naming::Names;
 use super::rows::{AppliedRow, Failure, PatchedRow, ResultRow};
 use super::spec::Position;
 use super::wanted::{Deletions, Live, Scope, Wanted};
@@ -60,6 +61,8 @@ pub struct Input {
     pub live: Vec<Live>,
     /// Of syncsets that are gone or match no more, whether they may delete. One that is missing here deletes nothing.
     pub gone: BTreeMap<Uuid, Deletions>,
+    /// What rollouts are about to bring: it stays if nobody else wants it until then.
+    pub awaited: Vec<Names>,
     /// All rows of the cluster.
     pub applied: Vec<AppliedRow>,
     /// All patches of the cluster.
@@ -118,6 +121,7 @@ type Reply<T, A> = Flow<T, Result<A, Refused>>;
 struct Pass {
     live: Vec<Live>,
     gone: BTreeMap<Uuid, Deletions>,
+    awaited: Vec<Names>,
     full: bool,
     elsewhere: bool,
     progress: Progress,
@@ -187,6 +191,7 @@ impl Pass {
             turns: input.live.iter().enumerate().filter(|(_, live)| is_due(live)).map(|(at, _)| at).collect(),
             live: input.live,
             gone: input.gone,
+            awaited: input.awaited,
             full: input.full || input.another_cluster,
             elsewhere: input.elsewhere,
             progress,

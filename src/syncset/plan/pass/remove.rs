@@ -45,7 +45,7 @@ impl Pass {
 
     /// Deletes an object, if it is provably ours and nothing keeps it.
     pub(super) async fn remove<T: Target>(&mut self, target: &mut T, mut removal: Removal) -> Flow<T> {
-        if self.are_deletions_off {
+        if self.are_deletions_off || self.is_awaited(&removal.object) {
             return Ok(());
         }
         while let Some(key) = self.unresolved_within(&removal.object) {
@@ -130,6 +130,18 @@ impl Pass {
             break;
         }
         Ok(())
+    }
+
+    /// Whether a rollout is about to bring it to this cluster, or something within it: then it is never absent. That it is still there
+    /// is nothing that has to be done, until the rollout has come here or is over.
+    fn is_awaited(&self, object: &ObjectRef) -> bool {
+        self.awaited.iter().any(|names| names.need(object))
+    }
+
+    /// Whether a syncset has something to delete.
+    fn is_pending(&self, row: &AppliedRow) -> bool {
+        let stays = is_kept(row) || (row.tracked && self.is_awaited(&row.object));
+        !row.wanted && !stays
     }
 
     fn release(&mut self, removal: &Removal, release: Release) {
@@ -219,7 +231,7 @@ impl Pass {
     /// Removes the results of gone syncsets that have no rows left. Their rows may also have been removed in the turn of a later syncset.
     pub(super) fn finish_deletions(&mut self) {
         self.tidy_kept();
-        let pending = self.stored.rows().filter(|row| !row.wanted && !is_kept(row));
+        let pending = self.stored.rows().filter(|row| self.is_pending(row));
         let pending: BTreeSet<Uuid> = pending.map(|row| row.syncset).collect();
         let done = self.stored.results().filter(|row| row.has_pending_deletions && !pending.contains(&row.syncset));
         for row in done.cloned().collect::<Vec<_>>() {
@@ -264,7 +276,7 @@ impl Pass {
             generation,
             since: same.map_or_else(|| self.now(), |old| old.since),
             first_success,
-            has_pending_deletions: self.stored.rows().any(|row| row.syncset == id && !row.wanted && !is_kept(row)),
+            has_pending_deletions: self.stored.rows().any(|row| row.syncset == id && self.is_pending(row)),
             failure,
         };
         if row.failure.is_some() {

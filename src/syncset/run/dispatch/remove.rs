@@ -26,7 +26,7 @@ const ORPHANS: &str = "with recursive applied(cluster) as ( \
          from applied where applied.cluster is not null), \
      known as (select cluster from applied where cluster is not null union select cluster from towline_work \
        union select cluster from towline_cluster union select cluster from towline_result union select cluster from towline_patched \
-       union select cluster from towline_lost union select cluster from towline_identity) \
+       union select cluster from towline_lost union select cluster from towline_identity union select cluster from towline_turn) \
      select cluster::text from known where not exists (select from clusters c where c.kind = 'clusters' and c.id = known.cluster)";
 /// Removes the requests for clusters that were removed, and waits for statements under their claims.
 const REMOVE_WORK: &str = "delete from towline_work where cluster in (select w.cluster from towline_work w \
@@ -53,6 +53,7 @@ const REMOVE_STATE: &str = "with gone as materialized (select known.cluster from
      applied as (delete from towline_applied a using gone where a.cluster = gone.cluster), \
      patched as (delete from towline_patched p using gone where p.cluster = gone.cluster), \
      lost as (delete from towline_lost l using gone where l.cluster = gone.cluster), \
+     turns as (delete from towline_turn t using gone where t.cluster = gone.cluster), \
      cluster_row as (delete from towline_cluster p using gone where p.cluster = gone.cluster) \
      select cluster::text, set_config('idle_in_transaction_session_timeout', '3s', true) from waiting";
 

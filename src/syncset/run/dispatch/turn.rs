@@ -318,18 +318,24 @@ async fn move_cursor(transaction: &mut Transaction<'static>, to: i64) -> Result<
     Ok(())
 }
 
-/// Adds the clusters of the syncsets that map changed secrets. A syncset that no longer maps one is covered by its own change.
+/// Adds the clusters of the syncsets that map changed secrets, or did in a revision. A syncset that no longer maps one is covered by its own change.
 pub(super) async fn mappers(
     transaction: &mut Transaction<'static>,
     mut concern: Concern,
 ) -> Result<Concern, DispatchError> {
     const QUERY: &str = "secret_mappers";
     const TEXT: &str = "with changed as materialized (select jsonb_build_array(jsonb_build_object('sourceRef', \
-           jsonb_build_object('namespace', namespace, 'name', name))) as mapping from unnest($1::text[], $2::text[]) c(namespace, name)) \
+           jsonb_build_object('namespace', namespace, 'name', name))) as mapping from unnest($1::text[], $2::text[]) c(namespace, name)), \
+         revised as materialized (select distinct r.syncset from changed join towline_revision r \
+           on r.content->'secretMappings' @> changed.mapping) \
          select s.namespace, (s.data #> '{spec,clusterDeploymentRefs}')::text, null, null from changed \
            join syncsets s on s.data #> '{spec,secretMappings}' @> changed.mapping \
          union select null, null, (s.data #> '{spec,clusterDeploymentSelector}')::text, (s.data #> '{spec,clusterNamespaces}')::text \
-           from changed join selectorsyncsets s on s.data #> '{spec,secretMappings}' @> changed.mapping";
+           from changed join selectorsyncsets s on s.data #> '{spec,secretMappings}' @> changed.mapping \
+         union select s.namespace, (s.data #> '{spec,clusterDeploymentRefs}')::text, null, null from revised \
+           join syncsets s on s.kind = 'syncsets' and s.id = revised.syncset \
+         union select null, null, (s.data #> '{spec,clusterDeploymentSelector}')::text, (s.data #> '{spec,clusterNamespaces}')::text \
+           from revised join selectorsyncsets s on s.kind = 'selectorsyncsets' and s.id = revised.syncset";
     if concern.secrets.is_empty() {
         return Ok(concern);
     }

@@ -159,7 +159,7 @@ pub(super) fn time(text: &str) -> Result<Timestamp, UnreadableColumn> {
     text.parse().map_err(|_| UnreadableColumn::Time(text.to_owned()))
 }
 
-fn some_time(text: Option<&String>) -> Result<Option<Timestamp>, UnreadableColumn> {
+pub(super) fn some_time(text: Option<&String>) -> Result<Option<Timestamp>, UnreadableColumn> {
     text.map(|text| time(text)).transpose()
 }
 

@@ -34,13 +34,13 @@ pub struct Sent {
     pub patched: Vec<PatchedRow>,
 }
 
-/// What a syncset sends, as its document has it.
+/// What a syncset sends, as its document or a revision has it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PayloadRow {
     pub id: Uuid,
-    /// Version of its last change.
+    /// Version of its last change, or of the revision.
     pub version: i64,
-    /// Its whole `spec` as JSON. It may be large, so that it is parsed elsewhere.
+    /// Its `spec` as JSON. It may be large, so that it is parsed elsewhere.
     pub text: String,
 }
 
@@ -61,6 +61,9 @@ static STATEMENT: LazyLock<String> = LazyLock::new(|| {
            from towline_meta m, towline_version s \
          union all select 'payload', id::text, version, (data->'spec')::text, null from towline_documents \
            where kind in ('syncsets', 'selectorsyncsets') and id = any($2::text[]::uuid[]) \
+         union all select 'payload', v.syncset::text, v.version, v.content::text, null \
+           from unnest($4::text[]::uuid[], $5::text[]::bigint[]) u(id, version) cross join lateral ( \
+             select * from towline_revision v where v.syncset = u.id and v.version = u.version offset 0) v \
          union all (select 'applied', '', 0, to_jsonb(a)::text, null from towline_applied a \
            where cluster = $1::text::uuid limit {MOST_ROWS} + 1) \
          union all (select 'patched', '', 0, to_jsonb(p)::text, null from towline_patched p \
@@ -71,17 +74,26 @@ static STATEMENT: LazyLock<String> = LazyLock::new(|| {
 });
 
 impl PassStore {
-    /// What was sent to a cluster, if one is given, with the payloads of these syncsets and the data of these secrets.
+    /// What was sent to a cluster, if one is given, with the payloads of these syncsets, as their documents have them or in the revision that
+    /// was written with this version, and the data of these secrets.
     pub async fn content(
         &self,
         cluster: Option<Uuid>,
         syncsets: &[Uuid],
+        revisions: &[(Uuid, i64)],
         secrets: &[Uuid],
     ) -> Result<Content, StoreError> {
         let (syncsets, secrets) = (texts(syncsets), texts(secrets));
         let cluster = cluster.map(|cluster| cluster.to_string());
-        let params =
-            [(&cluster as _, Type::TEXT), (&syncsets as _, Type::TEXT_ARRAY), (&secrets as _, Type::TEXT_ARRAY)];
+        let of_revisions = revisions.iter().map(|(id, version)| (id.to_string(), version.to_string()));
+        let (revised, versions): (Vec<String>, Vec<String>) = of_revisions.unzip();
+        let params = [
+            (&cluster as _, Type::TEXT),
+            (&syncsets as _, Type::TEXT_ARRAY),
+            (&secrets as _, Type::TEXT_ARRAY),
+            (&revised as _, Type::TEXT_ARRAY),
+            (&versions as _, Type::TEXT_ARRAY),
+        ];
         let _turn = self.turn().await;
         let mut rows = self.database.rows(QUERY, Text::Prepared(&STATEMENT), &params).await?;
         let (mut content, mut is_whole) = (Content::default(), false);

@@ -24,7 +24,7 @@ pub use content::{Content, MOST_ROWS, PayloadRow, SealedSecret, Sent};
 pub use error::StoreError;
 pub use proposal::ClusterPlace;
 pub use save::{ClusterUpdate, Revision};
-pub use snapshot::{Candidate, SecretFacts, Snapshot, StoredCluster};
+pub use snapshot::{Awaited, Candidate, SecretFacts, Snapshot, StoredCluster};
 
 pub(in crate::syncset) use places::places;
 pub(in crate::syncset) use save::RESYNC;

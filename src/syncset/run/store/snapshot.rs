@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-use super::columns::{ClusterColumns, GuardColumns, ResultColumns, UnreadableColumn, kind, time};
+use super::columns::{ClusterColumns, GuardColumns, ResultColumns, UnreadableColumn, kind, some_time, time};
 use super::{PassStore, Sent, StoreError};
 use crate::cluster::tool_marks::LAST_APPLIED;
 use crate::db::{Row, Text, Type, column};
@@ -18,6 +18,7 @@ use crate::syncset::plan::guard;
 use crate::syncset::plan::guard::Checked;
 use crate::syncset::plan::health::Health;
 use crate::syncset::plan::name::SyncSetName;
+use crate::syncset::plan::naming::Resource;
 use crate::syncset::plan::rows::{ClusterRow, GuardRow, ResultRow};
 use crate::syncset::plan::wanted::Deletions;
 
@@ -39,6 +40,8 @@ pub struct Snapshot {
     pub cluster_sync: Option<Document>,
     /// Syncsets that may have to be applied: the index knows only the first part of a selector.
     pub candidates: Vec<Candidate>,
+    /// What rollouts are about to bring, of syncsets that may match the cluster.
+    pub awaited: Vec<Awaited>,
     /// The `Secret` documents that the candidates map, without their data.
     pub secrets: Vec<SecretFacts>,
     pub results: Vec<ResultRow>,
@@ -75,9 +78,13 @@ pub struct StoredCluster {
 pub struct Candidate {
     pub id: Uuid,
     pub name: SyncSetName,
-    /// Version of its last change.
+    /// Version of the last change of its document, or of the revision to which the cluster is pinned; the generation likewise.
     pub version: i64,
     pub generation: i64,
+    /// Whether it is applied in a revision, and not as its document is.
+    pub is_pinned: bool,
+    /// Its health is read again unless it was read after that: before the soak of its rollout ends.
+    pub read_before: Option<Timestamp>,
     /// The group under which its metrics count, an annotation. The others may have 256 KiB, and no pass needs them.
     pub metrics_group: Option<String>,
     pub created_at: Timestamp,
@@ -88,6 +95,18 @@ pub struct Candidate {
     pub objects: usize,
     /// Its `spec` without `resources`, `patches` and the names of clusters.
     pub spec: Map<String, Value>,
+}
+
+/// A syncset whose rollout is about to bring another content to the cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Awaited {
+    pub name: SyncSetName,
+    /// For which clusters it is.
+    pub audience: Map<String, Value>,
+    /// That content, without resources and patches.
+    pub spec: Value,
+    /// The objects that it names; none if they are no list.
+    pub resources: Option<Vec<Resource>>,
 }
 
 /// A `Secret` document without its data.
@@ -120,6 +139,7 @@ struct CandidateColumns {
     name: String,
     version: i64,
     generation: i64,
+    pinned: Option<PinnedColumns>,
     metrics_group: Option<String>,
     created_at: String,
     is_being_deleted: bool,
@@ -128,9 +148,54 @@ struct CandidateColumns {
     spec: Map<String, Value>,
 }
 
+/// Of one with a rollout.
+#[derive(Deserialize)]
+struct PinnedColumns {
+    /// As it was written; none if it is missing.
+    version: Option<i64>,
+    generation: Option<i64>,
+    read_before: Option<String>,
+    /// Whether the cluster is pinned to nothing, since its turn to get the first revision has not come.
+    is_waiting: bool,
+    awaited: Option<AwaitedColumns>,
+}
+
+#[derive(Deserialize)]
+struct AwaitedColumns {
+    spec: Value,
+    resources: Option<Vec<Resource>>,
+}
+
+/// What a candidate is applied as.
+const SPEC: &str = "coalesce(p.spec, d.spec)";
+
 /// How many resources and patches a `spec` has, whatever it is.
-const COUNTED: &str = "case jsonb_typeof(d.spec->'resources') when 'array' then jsonb_array_length(d.spec->'resources') else 0 end \
-    + case jsonb_typeof(d.spec->'patches') when 'array' then jsonb_array_length(d.spec->'patches') else 0 end";
+fn counted() -> String {
+    let of = |list| {
+        format!("case jsonb_typeof({SPEC}->'{list}') when 'array' then jsonb_array_length({SPEC}->'{list}') else 0 end")
+    };
+    format!("{} + {}", of("resources"), of("patches"))
+}
+
+/// What the candidate `s` is on the cluster `c`: as its document has it, or in the revision to which the cluster is pinned, with the clusters
+/// that the document says. Only syncsets with a rollout are looked up. One whose revision is missing is one that can't be read. `awaited` is
+/// what the cluster is about to have by its rollout, without its content but for the names of objects.
+const AS_PINNED: &str = "cross join lateral (select s.data->'spec' as spec offset 0) d \
+    left join lateral ( \
+      select coalesce(v.content, '{}') || coalesce((select jsonb_object_agg(key, value) from jsonb_each(d.spec) \
+          where key in ('clusterDeploymentSelector', 'clusterNamespaces')), '{}') as spec, \
+        jsonb_build_object('version', v.version, 'generation', v.generation, 'read_before', t.read_before, \
+          'is_waiting', coalesce(t.revision, r.stable) is null, \
+          'awaited', case when g.content is not null then jsonb_build_object('spec', g.content - '{resources,patches}'::text[], \
+            'resources', case when jsonb_typeof(g.content->'resources') = 'array' then coalesce((select jsonb_agg(jsonb_build_array( \
+                e->>'apiVersion', e->>'kind', e #>> '{metadata,namespace}', e #>> '{metadata,name}')) \
+              from jsonb_array_elements(g.content->'resources') e), '[]') end) end) as pinned \
+      from towline_rollout r left join towline_turn t on t.syncset = r.syncset and t.cluster = c.id \
+        left join towline_revision v on v.syncset = r.syncset and v.revision = coalesce(t.revision, r.stable) \
+        left join towline_revision g on g.syncset = r.syncset and r.reason <> 'Aborted' \
+          and g.revision = case when r.started < r.edited then r.newest else r.goal end \
+          and g.revision is distinct from coalesce(t.revision, r.stable) \
+      where d.spec ? 'rollout' and r.syncset = s.id offset 0) p on true";
 
 /// Rows without an order: the caller has one of its own. `offset 0` keeps a large `spec` from being unpacked for each of its uses. A
 /// syncset that another release has written, in whatever form, does not keep the others from being read. The owner is
@@ -143,21 +208,21 @@ static STATEMENT: LazyLock<String> = LazyLock::new(|| {
              join towline_terms t on t.key = l.key and t.value in (l.value, '*') \
            union select selector from towline_terms where key = '' and value = ''), \
          candidate as materialized ( \
-           select 'SyncSet' as kind, s.id, s.namespace, s.name, s.version, s.generation, s.annotations->>'{METRICS_GROUP}' as metrics_group, \
+           select 'SyncSet' as kind, s.id, s.namespace, s.name, s.version, s.generation, p.pinned, s.annotations->>'{METRICS_GROUP}' as metrics_group, \
              s.created_at, s.deleted_at is not null as is_being_deleted, \
-             coalesce(pg_column_size(d.spec), 0) as bytes, {COUNTED} as objects, \
-             d.spec - '{{resources,patches,clusterDeploymentRefs}}'::text[] as spec \
+             coalesce(pg_column_size({SPEC}), 0) as bytes, {counted} as objects, \
+             {SPEC} - '{{resources,patches,clusterDeploymentRefs}}'::text[] as spec \
            from target c join syncsets s on s.kind = 'syncsets' and s.namespace = c.namespace \
              and s.data #> '{{spec,clusterDeploymentRefs}}' @> jsonb_build_array(jsonb_build_object('name', c.name)) \
-             cross join lateral (select s.data->'spec' as spec offset 0) d \
+             {AS_PINNED} \
            union all \
-           select 'SelectorSyncSet', s.id, s.namespace, s.name, s.version, s.generation, null, \
-             s.created_at, s.deleted_at is not null, coalesce(pg_column_size(d.spec), 0), {COUNTED}, \
-             case when jsonb_typeof(d.spec) = 'object' \
-               then d.spec - '{{resources,patches}}'::text[] else '{{}}' end \
+           select 'SelectorSyncSet', s.id, s.namespace, s.name, s.version, s.generation, p.pinned, null, \
+             s.created_at, s.deleted_at is not null, coalesce(pg_column_size({SPEC}), 0), {counted}, \
+             case when jsonb_typeof({SPEC}) = 'object' \
+               then {SPEC} - '{{resources,patches}}'::text[] else '{{}}' end \
            from target c, selectors join selectorsyncsets s \
              on s.kind = 'selectorsyncsets' and s.id = selectors.selector \
-             cross join lateral (select s.data->'spec' as spec offset 0) d), \
+             {AS_PINNED}), \
          source as materialized ( \
            select distinct m #>> '{{sourceRef,namespace}}' as namespace, m #>> '{{sourceRef,name}}' as name \
            from candidate, jsonb_path_query(spec, '$.secretMappings[*]') m), \
@@ -196,7 +261,8 @@ static STATEMENT: LazyLock<String> = LazyLock::new(|| {
               from target c join towline_applied a on a.cluster = c.id) end from sent)::text, \
            (select case when rows <= {FEW} then (select coalesce(jsonb_agg(to_jsonb(p)), '[]') \
               from target c join towline_patched p on p.cluster = c.id) end from sent)::text \
-         from towline_meta m, towline_version s"
+         from towline_meta m, towline_version s",
+        counted = counted(),
     )
 });
 
@@ -256,7 +322,10 @@ impl Snapshot {
         let at = time(column(QUERY, row, 1)?).map_err(|source| StoreError::Row { table: "towline_meta", source })?;
         let sealed = column(QUERY, row, 4)?;
         let cluster = document(3)?.map(|document| StoredCluster { document, sealed });
-        let candidates: Vec<CandidateColumns> = parsed(row, 6, "selectorsyncsets")?;
+        let mut candidates: Vec<CandidateColumns> = parsed(row, 6, "selectorsyncsets")?;
+        let awaited = candidates.iter_mut().filter_map(Awaited::of).collect::<Result<_, _>>();
+        let awaited = awaited.map_err(|source| StoreError::Row { table: "towline_revision", source })?;
+        candidates.retain(|candidate| candidate.pinned.as_ref().is_none_or(|pinned| !pinned.is_waiting));
         let results: Vec<ResultColumns> = parsed(row, 8, "towline_result")?;
         let cluster_row: Vec<ClusterColumns> = parsed(row, 11, "towline_cluster")?;
         let resyncs = cluster_row.first().map_or(0, ClusterColumns::resyncs);
@@ -271,6 +340,7 @@ impl Snapshot {
             cluster,
             cluster_sync: document(5)?,
             candidates: read(candidates, "selectorsyncsets")?,
+            awaited,
             secrets: parsed(row, 7, "secrets")?,
             results: read(results, "towline_result")?,
             health,
@@ -317,15 +387,28 @@ pub(super) fn read<C, T: TryFrom<C, Error = UnreadableColumn>>(
     rows.map_err(|source| StoreError::Row { table, source })
 }
 
+impl Awaited {
+    fn of(columns: &mut CandidateColumns) -> Option<Result<Self, UnreadableColumn>> {
+        let AwaitedColumns { spec, resources } = columns.pinned.as_mut()?.awaited.take()?;
+        let audience = columns.spec.clone();
+        let (namespace, name) = (columns.namespace.clone(), columns.name.clone());
+        let of_kind = |kind| Self { name: SyncSetName { kind, namespace, name }, audience, spec, resources };
+        (!columns.is_being_deleted).then(|| kind(&columns.kind).map(of_kind))
+    }
+}
+
 impl TryFrom<CandidateColumns> for Candidate {
     type Error = UnreadableColumn;
 
     fn try_from(columns: CandidateColumns) -> Result<Self, UnreadableColumn> {
+        let pinned = columns.pinned.as_ref();
         Ok(Self {
             id: columns.id,
             name: SyncSetName { kind: kind(&columns.kind)?, namespace: columns.namespace, name: columns.name },
-            version: columns.version,
-            generation: columns.generation,
+            version: pinned.and_then(|pinned| pinned.version).unwrap_or(columns.version),
+            generation: pinned.and_then(|pinned| pinned.generation).unwrap_or(columns.generation),
+            is_pinned: pinned.is_some(),
+            read_before: some_time(pinned.and_then(|pinned| pinned.read_before.as_ref()))?,
             metrics_group: columns.metrics_group,
             created_at: time(&columns.created_at)?,
             is_being_deleted: columns.is_being_deleted,

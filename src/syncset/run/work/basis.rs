@@ -100,6 +100,7 @@ impl Rechecked {
         let of_results = before.results.iter().map(|row| row.syncset);
         let mut all = of_results.chain(before.with_applied.iter().copied());
         let is_same = of_kubeconfig(plan) == of_kubeconfig(planned)
+            && plan.awaited == planned.awaited
             && wants(plan) == wants(planned)
             && all.all(|syncset| snapshot.deletions(syncset) == before.deletions(syncset));
         if is_same { Self::Same } else { Self::Changed }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -10,18 +11,21 @@ use crate::syncset::plan::action;
 use crate::syncset::plan::action::{Action, ClusterFacts};
 use crate::syncset::plan::digest;
 use crate::syncset::plan::health;
+use crate::syncset::plan::health::Health;
 use crate::syncset::plan::matching::Audience;
 use crate::syncset::plan::name::{Digest, SyncSetKind};
+use crate::syncset::plan::naming::{Names, Naming};
 use crate::syncset::plan::parse;
 use crate::syncset::plan::parse::Identity;
 use crate::syncset::plan::rows::Failure;
 use crate::syncset::plan::spec::{Behavior, Header, Mode, SecretMapping, SecretSource};
 use crate::syncset::plan::status::Reason;
-use crate::syncset::run::store::{Candidate, SecretFacts, Snapshot};
+use crate::syncset::run::store::{Awaited, Candidate, SecretFacts, Snapshot};
 
 /// Most bytes of syncsets that a cluster may have together, as the database has them, with a copy of the Secret for each mapping. As
 /// values they usually take five to ten times as much in memory.
 pub(super) const MOST_BYTES: usize = 8 << 20;
+const INSTANT: SignedDuration = SignedDuration::from_millis(1);
 /// Each object, patch and copy of a Secret counts with so many bytes more, so a cluster has at most 26,214 of them, however small they are.
 const OBJECT: usize = 320;
 
@@ -31,6 +35,8 @@ pub struct Plan {
     pub facts: Option<ClusterFacts>,
     /// Its syncsets, in the order in which they are applied.
     pub live: Vec<LiveSyncset>,
+    /// The objects that rollouts are about to bring.
+    pub awaited: Vec<Names>,
     /// What there is to do at the time of the snapshot.
     pub action: Action,
 }
@@ -42,6 +48,10 @@ pub struct LiveSyncset {
     pub header: Header,
     /// What it would be applied with now.
     pub inputs: Digest,
+    /// Whether it is applied in a revision, and not as its document is.
+    pub(super) is_pinned: bool,
+    /// Its health is read again unless it was read after that.
+    read_before: Option<Timestamp>,
     /// Bytes of its whole `spec`, as the database has it, and of a copy of the Secret for each mapping, with [`OBJECT`] for each object.
     pub bytes: usize,
     /// Why it can't be read, or is left out. Nothing of it is sent, and nothing is deleted meanwhile.
@@ -65,7 +75,9 @@ impl Plan {
             snapshot.cluster_row.as_ref(),
             snapshot.at,
         );
-        Self { facts, live, action }
+        let awaited =
+            facts.iter().flat_map(|facts| snapshot.awaited.iter().filter_map(|awaited| names(awaited, facts)));
+        Self { awaited: awaited.collect(), facts, live, action }
     }
 }
 
@@ -78,7 +90,13 @@ impl LiveSyncset {
         // What was read before a silence says nothing of how it is after it.
         let was_silent = snapshot.cluster_row.as_ref().is_some_and(|cluster_row| cluster_row.reachable == Some(false));
         let read = snapshot.health.get(id).filter(|_| !was_silent);
-        let due = is_read.then(|| health::due(self.inputs, result, read, last_full));
+        // A soak ends with a reading of its own. The database has stored the time of the last one in microseconds.
+        let is_before =
+            |read: &Health| self.read_before.is_some_and(|before| read.read.duration_since(before) < INSTANT);
+        let is_applied = result.is_some_and(|result| health::is_applied(result, self.inputs));
+        let is_reread = is_applied && read.is_some_and(|read| read.is_of(self.inputs) && is_before(read));
+        let reread = is_reread.then_some(snapshot.at);
+        let due = is_read.then(|| reread.or(health::due(self.inputs, result, read, last_full)));
         action::Live { id: *id, name: name.clone(), inputs: self.inputs, health_at: due.flatten() }
     }
 
@@ -168,7 +186,19 @@ fn of_candidate(candidate: &Candidate, cluster: &ClusterFacts, secrets: &Sources
     let inputs = digest::inputs(&header, &cluster.labels, mapped.values());
     let objects = candidate.objects + header.secrets.len();
     let bytes = candidate.bytes + copies().map(SecretFacts::size).sum::<usize>() + objects * OBJECT;
-    Some(LiveSyncset { header, inputs, bytes, undecodable })
+    let Candidate { is_pinned, read_before, .. } = *candidate;
+    Some(LiveSyncset { header, inputs, is_pinned, read_before, bytes, undecodable })
+}
+
+/// The objects that a rollout is about to bring to this cluster, if it is for it. What can't be read may be anything.
+fn names(awaited: &Awaited, cluster: &ClusterFacts) -> Option<Names> {
+    let is_for_it = match awaited.name.kind {
+        SyncSetKind::SyncSet => awaited.name.namespace == cluster.namespace,
+        SyncSetKind::SelectorSyncSet => Audience::of(&awaited.name, &Value::Object(awaited.audience.clone()))
+            .is_ok_and(|audience| audience.includes(&cluster.namespace, &cluster.name, &cluster.labels)),
+    };
+    let naming = || Naming::of_any(&awaited.name, &awaited.spec, awaited.resources.as_deref());
+    is_for_it.then(|| naming().map_or_else(Names::anything, |naming| naming.names(&cluster.labels)))
 }
 
 /// Leaves out what exceeds [`MOST_BYTES`], in the order in which syncsets are applied: the same ones in each pass, whatever is due. They count like

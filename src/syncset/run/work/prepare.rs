@@ -209,6 +209,7 @@ impl Preparer {
         let input = Input {
             live,
             gone: gone.collect(),
+            awaited: plan.awaited.clone(),
             applied,
             patched,
             results: snapshot.results.clone(),
@@ -252,13 +253,17 @@ impl Preparer {
         deletions: &(dyn Fn(Uuid) -> Deletions + Sync),
     ) -> Result<Vec<Live>, PrepareError> {
         let is_wanted = |live: &&LiveSyncset| live.undecodable.is_none() && wanted.contains(&live.header.id);
-        let headers: Vec<&Header> = plan.live.iter().filter(is_wanted).map(|live| &live.header).collect();
-        let (mut syncsets, mut missing) = (Vec::new(), BTreeMap::new());
-        for header in headers.iter().copied() {
-            match self.kept(header) {
-                Some(parsed) => syncsets.push((header.clone(), parsed)),
-                None => drop(missing.insert(header.id, header)),
+        let of_wanted: Vec<&LiveSyncset> = plan.live.iter().filter(is_wanted).collect();
+        let headers: Vec<&Header> = of_wanted.iter().map(|live| &live.header).collect();
+        let (mut syncsets, mut missing, mut revisions) = (Vec::new(), BTreeMap::new(), Vec::new());
+        let mut documents: Vec<Uuid> = Vec::new();
+        for LiveSyncset { header, is_pinned, .. } in of_wanted {
+            if let Some(parsed) = self.kept(header) {
+                syncsets.push((header.clone(), parsed));
+                continue;
             }
+            missing.insert(header.id, header);
+            if *is_pinned { revisions.push((header.id, header.version)) } else { documents.push(header.id) }
         }
         let mapped = mapped(snapshot, &headers);
         let cluster = snapshot.cluster.as_ref().filter(|_| rows.is_none()).map(|cluster| cluster.document.id);
@@ -271,8 +276,7 @@ impl Preparer {
             }
         }
         if cluster.is_some() || !missing.is_empty() || !sources.is_empty() {
-            let ids: Vec<Uuid> = missing.keys().copied().collect();
-            let content = self.store.content(cluster, &ids, &sources).await?;
+            let content = self.store.content(cluster, &documents, &revisions, &sources).await?;
             let Content { payloads, sent: Sent { applied, patched }, secrets } = content;
             if applied.len().max(patched.len()) > MOST_ROWS {
                 return Err(PrepareError::TooManyObjects);

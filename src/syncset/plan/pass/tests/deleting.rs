@@ -1,15 +1,18 @@
 //! What is deleted and what is not.
 
+use std::collections::BTreeMap;
 use std::slice::from_ref;
 
 use jiff::Timestamp;
+use serde_json::json;
 use uuid::Uuid;
 
-use super::super::{End, Outcome, Refusal, Release};
+use super::super::{End, Input, Outcome, Refusal, Release};
 use super::store::{Call, Fate, Store, cut_short, pass, run, run_while};
 use super::world::{Flags, Object, Resource, Set, World, map, object, set};
 use crate::syncset::plan::name::ObjectRef;
 use crate::syncset::plan::name::SyncSetKind::{SelectorSyncSet, SyncSet};
+use crate::syncset::plan::naming::{Names, Naming};
 use crate::syncset::plan::spec::{Behavior, Known, Mode};
 use crate::syncset::plan::status::{Reason, Retry};
 use crate::syncset::plan::wanted::Deletions;
@@ -552,4 +555,56 @@ fn what_is_on_its_way_out_holds_up_no_namespace() {
     let deleted: Vec<&String> = requests.iter().filter(|line| line.starts_with("DELETE")).collect();
     assert_eq!(deleted, ["DELETE ConfigMap n/x", "DELETE Namespace n"]);
     assert!(store.results[&base().id].failure.is_none() && store.applied.len() == 2);
+}
+
+/// What a rollout is about to bring: maps, in these namespaces.
+fn awaited(maps: &[(&str, &str)]) -> Vec<Names> {
+    let map = |(namespace, name): &(&str, &str)| ["v1", "ConfigMap", namespace, name].map(|text| Some(text.to_owned()));
+    let resources: Vec<_> = maps.iter().map(map).collect();
+    let spec = json!({"resourceApplyMode": "Upsert", "enableResourceTemplates": true, "secretMappings": []});
+    let naming = Naming::of_any(&set(SyncSet, "z").name, &spec, Some(&resources)).expect("it names objects");
+    vec![naming.names(&BTreeMap::new())]
+}
+
+#[test]
+fn what_a_rollout_is_about_to_bring_is_never_absent_and_nobody_waits_for_its_deletion() {
+    let namespace = object("", "Namespace", "", "n");
+    for is_gone in [false, true] {
+        let before = base().objects(&[map("a"), map("b"), namespace.clone()]);
+        let (mut world, mut store) = with(from_ref(&before));
+        let after = before.clone().maps(&["c"]);
+        let live = if is_gone { Vec::new() } else { vec![after.clone()] };
+        let input =
+            Input { awaited: awaited(&[("default", "a"), ("n", "x")]), ..store.input(&live, false).expect("due") };
+        let outcome = run(&mut world, &mut store, input);
+        assert_eq!(outcome.retry, None);
+        let left: Vec<&str> =
+            world.objects.keys().map(|object| object.name.as_str()).filter(|name| *name != "c").collect();
+        assert_eq!(left, ["a", "n"]);
+        if !is_gone {
+            let result = &store.results[&after.id];
+            assert_eq!((result.failure.as_ref(), result.has_pending_deletions), (None, false));
+        }
+        // The rollout has come.
+        let (mut moved, mut stored) = (world.clone(), store.clone());
+        let other = set(SyncSet, "z").maps(&["a"]);
+        let requests = pass(&mut moved, &mut stored, &[live.clone(), vec![other]].concat(), true);
+        assert!(requests.iter().all(|request| request != "DELETE ConfigMap default/a"), "{requests:?}");
+        assert!(moved.objects.contains_key(&map("a")));
+        assert!(!stored.applied.contains_key(&(map("a"), before.id)), "it is the other one's");
+        // It is over, and did not come.
+        let requests = pass(&mut world, &mut store, &live, true);
+        assert!(requests.iter().any(|request| request == "DELETE ConfigMap default/a"), "{requests:?}");
+        assert!(requests.iter().any(|request| request == "DELETE Namespace n"), "{requests:?}");
+    }
+}
+
+#[test]
+fn a_name_that_does_not_render_keeps_everything_of_its_kind() {
+    let before = base().maps(&["a"]).objects(&[object("", "Secret", "default", "s"), map("a")]);
+    let (mut world, mut store) = with(from_ref(&before));
+    let input = store.input(&[before.maps(&[]).objects(&[])], false).expect("due");
+    let input = Input { awaited: awaited(&[("default", "{{ fromCDLabel \"none\" }}")]), ..input };
+    run(&mut world, &mut store, input);
+    assert_eq!(world.objects.keys().map(|object| object.kind.as_str()).collect::<Vec<_>>(), ["ConfigMap"]);
 }

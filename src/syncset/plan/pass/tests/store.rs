@@ -60,6 +60,7 @@ impl Store {
         Some(Input {
             live,
             gone,
+            awaited: Vec::new(),
             applied: self.applied.values().cloned().collect(),
             patched: self.patched.values().cloned().collect(),
             results: self.results.values().cloned().collect(),

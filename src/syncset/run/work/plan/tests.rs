@@ -6,8 +6,8 @@ use uuid::Uuid;
 
 use super::super::basis::Rechecked;
 use super::*;
-use crate::syncset::plan::name::SyncSetName;
-use crate::syncset::plan::rows::{GuardRow, ResultRow};
+use crate::syncset::plan::name::{ObjectRef, SyncSetName};
+use crate::syncset::plan::rows::{ClusterRow, GuardRow, ResultRow};
 use crate::syncset::plan::status::Reason;
 use crate::syncset::run::store::StoredCluster;
 
@@ -29,6 +29,8 @@ fn candidate(number: u8, kind: SyncSetKind, name: &str, spec: &Value) -> Candida
         name: SyncSetName { kind, namespace: namespace.to_owned(), name: name.to_owned() },
         version: i64::from(number) + 100,
         generation: 5,
+        is_pinned: false,
+        read_before: None,
         metrics_group: None,
         created_at: Timestamp::UNIX_EPOCH,
         is_being_deleted: false,
@@ -55,6 +57,7 @@ fn snapshot(candidates: Vec<Candidate>) -> Snapshot {
         cluster: Some(StoredCluster { document, sealed: None }),
         cluster_sync: None,
         candidates,
+        awaited: Vec::new(),
         secrets: Vec::new(),
         results: Vec::new(),
         health: BTreeMap::new(),
@@ -287,4 +290,79 @@ fn a_deletion_goes_ahead_after_changes_that_concern_neither_what_is_wanted_nor_w
     let paused = |document: &mut Document| drop(document.data.insert("paused".to_owned(), json!(true)));
     assert_eq!(rechecked(with_document(&paused)), Rechecked::Ended);
     assert_eq!(rechecked(Snapshot { cluster: None, ..before() }), Rechecked::Ended);
+}
+
+#[test]
+fn a_soak_ends_with_a_reading_of_its_own() {
+    let with_health =
+        candidate(1, SyncSetKind::SyncSet, "a", &json!({"secretMappings": [], "health": {"within": "5m"}}));
+    let inputs = Plan::of(&snapshot(vec![with_health.clone()])).live[0].inputs;
+    let settings = health::Settings { within: std::time::Duration::from_mins(5) };
+    let read_at = now() - SignedDuration::from_hours(1);
+    let read = Health::read(inputs, None, Vec::new(), settings, read_at - SignedDuration::from_mins(1));
+    let read = Health::read(inputs, Some(&read), Vec::new(), settings, read_at);
+    let result = ResultRow {
+        syncset: with_health.id,
+        name: with_health.name.clone(),
+        inputs,
+        generation: 5,
+        failure: None,
+        since: now(),
+        first_success: Some(now()),
+        has_pending_deletions: false,
+    };
+    let cluster_row = ClusterRow {
+        identity: Some("i".to_owned()),
+        home: Some("i".to_owned()),
+        kubeconfig_generation: 2,
+        asked_generation: 2,
+        reachable: Some(true),
+        last_contact: None,
+        last_full: None,
+        next_full: Some(now() + SignedDuration::from_hours(9)),
+        attempts: 0,
+        retry_at: None,
+    };
+    let is_due = |read_before: Option<Timestamp>, result: ResultRow| {
+        let plan = Plan::of(&Snapshot {
+            results: vec![result],
+            health: BTreeMap::from([(with_health.id, read.clone())]),
+            cluster_row: Some(cluster_row.clone()),
+            ..snapshot(vec![Candidate { read_before, ..with_health.clone() }])
+        });
+        matches!(plan.action, Action::Pass(pass_plan) if pass_plan.health == BTreeSet::from([with_health.id]) && pass_plan.due.is_empty())
+    };
+    assert!(!is_due(None, result.clone()), "it is settled");
+    let rounded = Timestamp::from_microsecond(read_at.as_microsecond()).expect("a time");
+    assert!(is_due(Some(rounded), result.clone()));
+    assert!(!is_due(Some(read_at - SignedDuration::from_secs(1)), result.clone()), "it was read after that");
+    assert!(!is_due(Some(rounded), ResultRow { has_pending_deletions: true, ..result }), "it is applied first");
+}
+
+#[test]
+fn what_a_rollout_is_about_to_bring_counts_on_the_clusters_that_it_is_for() {
+    let awaited = |tier: &str, name: &str, resources: Option<Value>| Awaited {
+        name: SyncSetName { kind: SyncSetKind::SelectorSyncSet, namespace: String::new(), name: "a".to_owned() },
+        audience: json!({"clusterDeploymentSelector": {"matchLabels": {"env": tier}}})
+            .as_object()
+            .cloned()
+            .expect("an object"),
+        spec: json!({"resourceApplyMode": "Upsert", "enableResourceTemplates": true, "secretMappings": []}),
+        resources: resources
+            .map(|kind| vec![[Some("v1".to_owned()), kind.as_str().map(str::to_owned), None, Some(name.to_owned())]]),
+    };
+    let needs = |awaited: Vec<Awaited>, name: &str| {
+        let plan = Plan::of(&Snapshot { awaited, ..snapshot(Vec::new()) });
+        let object = ObjectRef {
+            group: String::new(),
+            kind: "Secret".to_owned(),
+            namespace: String::new(),
+            name: name.to_owned(),
+        };
+        plan.awaited.iter().any(|names| names.need(&object))
+    };
+    let named = || awaited("prod", "site-{{ fromCDLabel \"region\" }}", Some(json!("Secret")));
+    assert!(needs(vec![named()], "site-eu") && !needs(vec![named()], "site-us"));
+    assert!(!needs(vec![awaited("test", "site-eu", Some(json!("Secret")))], "site-eu"), "it is for others");
+    assert!(needs(vec![awaited("prod", "x", None)], "site-eu"), "it can't be read");
 }

@@ -1,0 +1,159 @@
+//! What clusters get of a syncset with a rollout. Here no dispatcher moves them: the tests do.
+
+use serde_json::{Value, json};
+
+use crate::syncsets::requests::Requests;
+use crate::syncsets::world::{Stage, UNGUARDED, run};
+
+/// From now on no rollout begins by itself.
+async fn freeze(stage: &Stage) {
+    let text = "create function hold_rollouts() returns trigger language plpgsql as 'begin new.started := new.edited; new.goal := new.newest; \
+           new.state := ''Stopped''; new.reason := ''Paused''; return new; end'; \
+         create trigger hold_rollouts before insert or update on towline_rollout for each row execute function hold_rollouts()";
+    stage.sql.batch_execute(text).await.unwrap();
+}
+
+/// Writes a `SyncSet` of the test, as a hub does it.
+async fn put(stage: &Stage, name: &str, resources: &[Value], fields: &Value) {
+    let mut spec = json!({"clusterDeploymentRefs": [{"name": "west-1"}, {"name": "east-1"}], "applyBehavior": "Apply",
+        "resourceApplyMode": "Sync", "enableResourceTemplates": false, "enablePatchTemplates": false, "resources": resources,
+        "secretMappings": [], "patches": []});
+    spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    let text = "select coalesce(max(generation), 0) + 1, gen_random_uuid()::text from syncsets where name = $1";
+    let row = stage.sql.query_one(text, &[&name]).await.unwrap();
+    let (generation, id): (i64, String) = (row.get(0), row.get(1));
+    let row = json!({"id": id, "labels": {}, "annotations": {}, "finalizers": [], "generation": generation, "deleted_at": null,
+        "data": {"spec": spec}, "status": {}});
+    let change = json!({"kind": "syncsets", "namespace": stage.namespace, "name": name, "expected": "any", "row": row});
+    let items = json!([{"request": id, "changes": [change]}]).to_string();
+    stage.sql.batch_execute(&format!("call towline_write('{}', null)", items.replace('\'', "''"))).await.unwrap();
+    stage.at_rest().await;
+}
+
+/// Pins `west-1` to a revision of a syncset, and asks for it.
+async fn pin(stage: &Stage, name: &str, revision: i32) {
+    let text = format!(
+        "insert into towline_turn select s.id, c.id, {revision}, 1, 0, 0 from syncsets s, clusters c \
+           where s.name = '{name}' and c.name = 'west-1' \
+           on conflict (syncset, cluster) do update set revision = excluded.revision; \
+         update towline_work set ready_at = now(), wanted = wanted + 1; select pg_notify('towline_work', '')"
+    );
+    stage.sql.batch_execute(&text).await.unwrap();
+    stage.at_rest().await;
+}
+
+fn waves() -> Value {
+    json!({"rollout": {"waves": [{"name": "first", "percent": 50}]}})
+}
+
+fn none() -> Vec<String> {
+    Vec::new()
+}
+
+#[test]
+fn a_cluster_has_what_it_is_pinned_to_whatever_its_syncset_says() {
+    run(async {
+        let stage = Stage::with("rolling", UNGUARDED, 1).await;
+        freeze(&stage).await;
+        let west = stage.register("west-1", &json!({}), 0).await;
+        let east = stage.register("east-1", &json!({}), 1).await;
+        let map = |name: &str, value: &str| stage.config_map(name, &json!({ "a": value }));
+        let (one, two) = ([map("a", "1"), map("b", "1")], [map("a", "2"), map("c", "2")]);
+        let of_one = [("a", json!({"a": "1"})), ("b", json!({"a": "1"}))];
+        let of_two = [("a", json!({"a": "2"})), ("c", json!({"a": "2"}))];
+        put(&stage, "base", &one, &json!({})).await;
+        stage.has(west, &of_one).await;
+        stage.has(east, &of_one).await;
+        let (mut to_west, mut to_east) =
+            (Requests::from_now(&stage, west).await, Requests::from_now(&stage, east).await);
+        put(&stage, "base", &one, &waves()).await;
+        assert_eq!((to_west.seen().await, to_east.seen().await), (none(), none()), "a rollout moves nothing");
+        put(&stage, "base", &two, &waves()).await;
+        assert_eq!((to_west.seen().await, to_east.seen().await), (none(), none()), "no turn has come");
+        let mut elsewhere = waves();
+        elsewhere["clusterDeploymentRefs"] = json!([{"name": "east-1"}, {"name": "west-1"}, {"name": "north-1"}]);
+        put(&stage, "base", &two, &elsewhere).await;
+        assert_eq!((to_west.seen().await, to_east.seen().await), (none(), none()), "whom it is for is no content");
+
+        pin(&stage, "base", 2).await;
+        stage.has(west, &of_two).await;
+        let mut seen = to_west.seen().await;
+        seen.sort();
+        let expected = [
+            "delete configmaps/b 200",
+            "get configmaps/b 200",
+            "get configmaps/c 404",
+            "patch configmaps/a 200",
+            "patch configmaps/c 201",
+        ];
+        assert_eq!(seen, expected);
+        pin(&stage, "base", 1).await;
+        stage.has(west, &of_one).await;
+        pin(&stage, "base", 2).await;
+        stage.has(west, &of_two).await;
+        stage.has(east, &of_one).await;
+        assert_eq!(to_east.seen().await, none(), "the other one is at the first");
+        to_west.seen().await;
+
+        put(&stage, "base", &two, &json!({})).await;
+        stage.has(east, &of_two).await;
+        stage.has(west, &of_two).await;
+        assert!(to_west.seen().await.iter().all(|request| request.starts_with("get")), "it has the newest one");
+        put(&stage, "base", &one, &waves()).await;
+        stage.remove(&stage.path("syncsets", "base")).await;
+        stage.has(west, &[]).await;
+        stage.has(east, &[]).await;
+        let left = "select (select count(*) from towline_revision) + (select count(*) from towline_rollout) \
+             + (select count(*) from towline_turn)";
+        assert_eq!(stage.sql.query_one(left, &[]).await.unwrap().get::<_, i64>(0), 0);
+    });
+}
+
+#[test]
+fn of_a_first_content_clusters_get_nothing_until_their_turn() {
+    run(async {
+        let stage = Stage::new("rolling-first").await;
+        freeze(&stage).await;
+        let west = stage.register("west-1", &json!({}), 0).await;
+        let east = stage.register("east-1", &json!({}), 1).await;
+        stage.at_rest().await;
+        let mut to_east = Requests::from_now(&stage, east).await;
+        let mut to_west = Requests::from_now(&stage, west).await;
+        put(&stage, "base", &[stage.config_map("a", &json!({"a": "1"}))], &waves()).await;
+        assert_eq!((to_west.seen().await, to_east.seen().await), (none(), none()));
+        pin(&stage, "base", 1).await;
+        stage.has(west, &[("a", json!({"a": "1"}))]).await;
+        stage.has(east, &[]).await;
+        assert_eq!(to_east.seen().await, none());
+    });
+}
+
+#[test]
+fn what_moves_from_one_syncset_to_another_one_by_a_rollout_is_never_absent() {
+    run(async {
+        let stage = Stage::new("rolling-moved").await;
+        freeze(&stage).await;
+        let west = stage.register("west-1", &json!({}), 0).await;
+        let map = |name: &str, value: &str| stage.config_map(name, &json!({ "a": value }));
+        put(&stage, "from", &[map("kept", "1"), map("moved", "1"), map("dropped", "1")], &json!({})).await;
+        put(&stage, "to", &[map("own", "1")], &waves()).await;
+        pin(&stage, "to", 1).await;
+        put(&stage, "to", &[map("own", "2"), map("moved", "2")], &waves()).await;
+        let own = |value: &str| ("own", json!({ "a": value }));
+        let (kept, moved) = (("kept", json!({"a": "1"})), |value: &str| ("moved", json!({ "a": value })));
+        stage.has(west, &[("dropped", json!({"a": "1"})), kept.clone(), moved("1"), own("1")]).await;
+        let mut requests = Requests::from_now(&stage, west).await;
+        put(&stage, "from", &[map("kept", "1")], &json!({})).await;
+        stage.has(west, &[kept.clone(), moved("1"), own("1")]).await;
+        stage.succeeds("west-1", "from", 2).await;
+        pin(&stage, "to", 2).await;
+        stage.has(west, &[kept, moved("2"), own("2")]).await;
+        stage.full_pass().await;
+        let seen = requests.seen().await;
+        assert!(seen.iter().all(|request| request != "delete configmaps/moved 200"), "{seen:?}");
+        // It is the other one's from then on.
+        put(&stage, "to", &[map("own", "3")], &waves()).await;
+        pin(&stage, "to", 3).await;
+        stage.has(west, &[("kept", json!({"a": "1"})), own("3")]).await;
+    });
+}
