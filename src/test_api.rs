@@ -90,7 +90,7 @@ pub mod status_sync {
 }
 pub mod syncset {
     pub use crate::syncset::run::applied::{Applied, SelectorApplied};
-    pub use crate::syncset::run::counts::{Counted, DispatcherState, SyncState};
+    pub use crate::syncset::run::counts::{Counted, DispatcherState, RolloutGroup, SyncState};
     pub use crate::syncset::{SyncsetMetrics, section};
     pub mod config {
         pub use crate::syncset::config::SyncsetsConfig;

@@ -14,7 +14,7 @@ use super::plan::pass::Outcome;
 use super::plan::spec::Behavior;
 use super::plan::status::Retry;
 use super::run::applied::{Applied, MOST_LABELS, SelectorApplied};
-use super::run::counts::Counted;
+use super::run::counts::{Counted, RolloutGroup};
 use super::run::dispatch::{DispatchObserver, Turn};
 use super::run::work::{First, ReconcileEnd, WorkObserver};
 use crate::config::SectionName;
@@ -24,6 +24,7 @@ use crate::telemetry::{Family, Metric, ReconcileResult, Series, WorkqueueMetrics
 const PASS_SECONDS: &str = "towline_syncset_pass_seconds";
 const CLUSTERS: &str = "towline_syncset_clusters";
 const HEALTH: &str = "towline_syncset_health";
+const ROLLOUTS: &str = "towline_syncset_rollouts";
 const DISPATCH_MENDED_TOTAL: &str = "towline_dispatch_mended_total";
 const DISPATCH_LAG_SECONDS: &str = "towline_dispatch_lag_seconds";
 const WORK_OLDEST_SECONDS: &str = "towline_work_oldest_seconds";
@@ -56,6 +57,7 @@ pub(super) const ALL: &[Metric] = &[
     Metric::histogram(PASS_SECONDS, "How long reconciles of clusters took, by outcome"),
     Metric::gauge(CLUSTERS, "Clusters by state"),
     Metric::gauge(HEALTH, "Syncsets whose health is read, each counted once per cluster, by what was read last"),
+    Metric::gauge(ROLLOUTS, "Rollouts of syncsets by state"),
     Metric::counter(DISPATCH_MENDED_TOTAL, "Clusters that had no row in the work queue, which is a bug"),
     Metric::gauge(DISPATCH_LAG_SECONDS, "Age of the oldest change that has not been dispatched"),
     Metric::gauge(WORK_OLDEST_SECONDS, "How long the oldest cluster that is ready has waited for a worker"),
@@ -133,6 +135,10 @@ impl SyncsetMetrics {
         for state in State::ALL {
             let syncsets = counted.health.get(&state).copied().unwrap_or_default();
             gauge!(HEALTH, "state" => state.as_str().to_ascii_lowercase()).set(count(syncsets));
+        }
+        for group in RolloutGroup::ALL {
+            let rollouts = counted.rollouts.get(&group).copied().unwrap_or_default();
+            gauge!(ROLLOUTS, "state" => group.as_str()).set(count(rollouts));
         }
         guard::record_held(&self.section, &[(GuardedChange::Delete, counted.suspended.len())].into());
         gauge!(DISPATCH_LAG_SECONDS).set(counted.dispatcher.lag.unwrap_or_default());

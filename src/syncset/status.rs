@@ -18,6 +18,7 @@ use super::plan::status::Reason;
 use super::run::counts::{Counted, FailingSyncset, SyncState, UnreachableCluster};
 use super::run::dispatch;
 use super::run::dispatch::{DispatchError, SuspendedSyncset};
+use super::run::rollouts::ShownRollout;
 use crate::cluster::full_text;
 use crate::config::SectionName;
 use crate::documents::Author;
@@ -86,7 +87,7 @@ fn facts(latest: &Latest) -> Facts {
     Facts {
         objects: objects(counted),
         held: (!counted.suspended.is_empty()).then(|| because(counted)),
-        failing: refused_kubeconfigs(counted),
+        failing: refused_kubeconfigs(counted).or_else(|| stopped_rollouts(counted)),
         waiting: no_cluster_answers(counted).then(|| NO_CLUSTER.to_owned()),
         pending: is_behind.then(|| "changes are being dispatched".to_owned()),
         ..facts
@@ -98,9 +99,14 @@ fn objects(counted: &Counted) -> Objects {
     let mut objects = Objects::counted(counted.states.iter().map(|(state, count)| (state.of_object(), *count)));
     objects.oldest = counted.oldest;
     let held = counted.suspended.iter().take(MOST_HELD).map(held);
+    let stopped = counted.stopped.iter().map(stopped);
     let failures = counted.failures.iter().map(failure);
-    objects.not_in_step = held.chain(failures).chain(counted.unreachable.iter().map(unreachable)).collect();
-    let all = counted.suspended.len() + counted.of(SyncState::Failing) + counted.of(SyncState::Unreachable);
+    objects.not_in_step =
+        held.chain(stopped).chain(failures).chain(counted.unreachable.iter().map(unreachable)).collect();
+    let all = counted.suspended.len()
+        + counted.stopped.len()
+        + counted.of(SyncState::Failing)
+        + counted.of(SyncState::Unreachable);
     objects.more = all.saturating_sub(objects.not_in_step.len());
     objects
 }
@@ -133,6 +139,18 @@ fn refused_kubeconfigs(counted: &Counted) -> Option<String> {
     }
 }
 
+/// Nobody moves until somebody decides what is done with the clusters that have failed.
+fn stopped_rollouts(counted: &Counted) -> Option<String> {
+    let stopped = counted.stopped.iter().filter(|rollout| rollout.needs_somebody());
+    let mut names: Vec<String> = stopped.map(ShownRollout::label).collect();
+    let others = names.len().saturating_sub(MOST_NAMES);
+    names.truncate(MOST_NAMES);
+    if others > 0 {
+        names.push(format!("{others} others"));
+    }
+    (!names.is_empty()).then(|| format!("the rollout of {} has stopped", names.join(", ")))
+}
+
 /// Of those that are not paused.
 fn no_cluster_answers(counted: &Counted) -> bool {
     let served: usize = counted.states.values().sum::<usize>() - counted.of(SyncState::Paused);
@@ -143,11 +161,14 @@ fn report(latest: &Latest) -> Value {
     let Some(counted) = &latest.counted else { return json!({}) };
     let states: Map<String, Value> =
         counted.states.iter().map(|(state, clusters)| (state.as_str().to_owned(), json!(clusters))).collect();
+    let rollouts: Map<String, Value> =
+        counted.rollouts.iter().map(|(group, count)| (group.as_str().to_owned(), json!(count))).collect();
     let (dispatcher, work) = (&counted.dispatcher, &counted.work);
     json!({
         "as_of_seconds": latest.counted_at.map(|at| at.elapsed().as_secs()),
         "clusters": states,
         "held_syncsets": counted.suspended.len(),
+        "rollouts": rollouts,
         "refused_kubeconfigs": counted.refused,
         "dispatcher": {
             "holder": dispatcher.holder, "cursor": dispatcher.cursor.to_string(), "newest": dispatcher.newest.to_string(),
@@ -164,6 +185,14 @@ fn held(held: &SuspendedSyncset) -> ListedObject {
     let cause = format!("would delete on {} of {} clusters: {}", held.clusters, held.tracks, held.cause.reason());
     let since = held.since.and_then(instant_of);
     ListedObject { cause, next_step: Some(held.remedy()), ..ListedObject::new(held.label(), ObjectState::Held, since) }
+}
+
+fn stopped(stopped: &ShownRollout) -> ListedObject {
+    let ShownRollout { rollout, wave, since, .. } = stopped;
+    let message = if rollout.message.is_empty() { String::new() } else { format!(": {}", rollout.message) };
+    let cause = format!("its rollout has stopped in wave {wave} ({}){message}", rollout.reason.as_str());
+    let shown = ListedObject::new(stopped.label(), ObjectState::Held, instant_of(*since));
+    ListedObject { cause, next_step: stopped.next_step(), ..shown }
 }
 
 fn failure(failing: &FailingSyncset) -> ListedObject {
@@ -248,7 +277,8 @@ mod tests {
     use super::*;
     use crate::documents::Counts;
     use crate::status::{Condition, SectionState};
-    use crate::syncset::run::counts::DispatcherState;
+    use crate::syncset::run::counts::{DispatcherState, RolloutGroup};
+    use crate::syncset::run::rollouts::shown_for_tests;
 
     fn counted() -> Counted {
         let states = [
@@ -273,6 +303,8 @@ mod tests {
             refused: 0,
             unreachable: Vec::new(),
             suspended: Vec::new(),
+            rollouts: [(RolloutGroup::Stopped, 1)].into(),
+            stopped: Vec::new(),
             work: Counts { running: 8, ready: 9, waiting: 10, oldest: None },
             dispatcher: DispatcherState {
                 holder: Some("towline-1".to_owned()),
@@ -303,7 +335,7 @@ mod tests {
 
     #[test]
     fn the_report_has_each_state_what_fails_what_is_held_and_how_far_the_dispatcher_is() {
-        let latest = latest(Counted { suspended: vec![monitoring()], ..counted() });
+        let latest = latest(Counted { suspended: vec![monitoring()], stopped: vec![shown_for_tests()], ..counted() });
         let (shown, objects) = (report(&latest), facts(&latest).objects);
         assert_eq!(
             shown,
@@ -311,6 +343,7 @@ mod tests {
                 "as_of_seconds": null,
                 "clusters": {"paused": 1, "unreachable": 2, "failing": 3, "held": 4, "due": 5, "in_step": 6},
                 "held_syncsets": 1,
+                "rollouts": {"stopped": 1},
                 "refused_kubeconfigs": 0,
                 "dispatcher": {"holder": "towline-1", "cursor": "41", "newest": "43", "lag_seconds": 2.0},
                 "work": {"running": 8, "ready": 9, "waiting": 10, "oldest_seconds": null},
@@ -322,6 +355,9 @@ mod tests {
                     {"key": "SelectorSyncSet monitoring", "state": "held", "for_seconds": null,
                     "cause": "would delete on 12 of 20 clusters: most of its objects there would be deleted",
                     "next_step": "take the change back, or `towline approve syncsets monitoring`"},
+                {"key": "SyncSet team-a/base", "state": "held", "for_seconds": 0,
+                    "cause": "its rollout has stopped in wave canary (Failures): wave canary is done",
+                    "next_step": "edit the syncset, or `towline rollout undo team-a/base`; `towline rollout resume team-a/base` goes on in spite of what has failed"},
                 {"key": "team-a/west-1", "state": "failing", "for_seconds": 7, "syncset": "SyncSet team-a/base",
                     "reason": "Forbidden", "cause": "SyncSet team-a/base: failed to apply resource 0: forbidden",
                     "next_step": "grant the right to the account of the kubeconfig"},
@@ -366,6 +402,10 @@ mod tests {
         let message =
             "deletions are held of SelectorSyncSet unreadable, SelectorSyncSet unreadable; 3 failing, 2 unreachable";
         assert_eq!(of(&counted), Condition::new(SectionState::Held, message));
+        counted.suspended.clear();
+        (counted.states, counted.stopped) = ([(SyncState::InStep, 6)].into(), vec![shown_for_tests()]);
+        let message = "the rollout of SyncSet team-a/base has stopped";
+        assert_eq!(of(&counted), Condition::new(SectionState::Failing, message));
         let failed = Latest { failure: Some("refused".to_owned()), ..latest(counted) };
         assert_eq!(condition(&failed).state, SectionState::Blocked);
         assert_eq!(condition(&Latest::default()), Condition::new(SectionState::NotReady, NOT_COUNTED));

@@ -20,7 +20,9 @@ use towline::test_api::syncset::plan::health::State;
 use towline::test_api::syncset::plan::pass::{End, Outcome, Progress, Writes};
 use towline::test_api::syncset::plan::spec::Behavior;
 use towline::test_api::syncset::work::{First, ReconcileEnd, WorkObserver};
-use towline::test_api::syncset::{Applied, Counted, DispatcherState, SelectorApplied, SyncState, SyncsetMetrics};
+use towline::test_api::syncset::{
+    Applied, Counted, DispatcherState, RolloutGroup, SelectorApplied, SyncState, SyncsetMetrics,
+};
 use towline::test_api::telemetry::{
     Metric, MetricKind, ReconcileResult, RestClientMetrics, VERSION, WorkqueueMetrics, actors, cluster_available,
     cluster_new_credentials_fail, db_query, describe, leader_election_master_status, recorder, render_families,
@@ -100,6 +102,10 @@ pub(crate) const CLOSED: &[(&str, &[Label])] = &[
     ("towline_bus_connected", &[("connection", &["relay", "worker"])]),
     ("towline_syncset_pass_seconds", &[("outcome", &["complete", "silent", "failed"])]),
     ("towline_syncset_health", &[("state", &["current", "progressing", "unknown", "failed"])]),
+    (
+        "towline_syncset_rollouts",
+        &[("state", &["running", "paused", "stopped", "aborted", "rolling_back", "rolled_back", "complete"])],
+    ),
     ("towline_syncset_clusters", &[("state", &["paused", "unreachable", "failing", "held", "due", "in_step"])]),
     ("towline_dispatch_mended_total", &[]),
     ("towline_dispatch_lag_seconds", &[]),
@@ -308,7 +314,16 @@ fn syncsets(metrics: &SyncsetMetrics) {
         tracks: 0,
         since: None,
     };
-    metrics.counted(&Counted { states, health, suspended: vec![suspended; 8], work, dispatcher, ..Counted::default() });
+    let rollouts = [(RolloutGroup::Stopped, 14), (RolloutGroup::Complete, 15)].into();
+    metrics.counted(&Counted {
+        states,
+        health,
+        rollouts,
+        suspended: vec![suspended; 8],
+        work,
+        dispatcher,
+        ..Counted::default()
+    });
 }
 
 /// The outcome of a pass that had nothing to do.
@@ -432,6 +447,8 @@ fn what_is_recorded_of_syncsets_is_what_is_rendered() {
         ("towline_syncset_clusters", &[("state", "in_step")], 25.0),
         ("towline_syncset_health", &[("state", "progressing")], 13.0),
         ("towline_syncset_health", &[("state", "failed")], 0.0),
+        ("towline_syncset_rollouts", &[("state", "stopped")], 14.0),
+        ("towline_syncset_rollouts", &[("state", "running")], 0.0),
         ("towline_held_changes", &[("section", "syncsets"), ("kind", "delete")], 8.0),
         ("towline_dispatch_mended_total", &[], 2.0),
         ("towline_dispatch_lag_seconds", &[], 2.5),

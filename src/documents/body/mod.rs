@@ -75,7 +75,7 @@ impl Body {
         serde_json::to_vec(&self.0).unwrap_or_default()
     }
 
-    pub(super) fn fields(&self) -> &Map<String, Value> {
+    pub fn fields(&self) -> &Map<String, Value> {
         &self.0
     }
 

@@ -11,6 +11,7 @@ mod metadata;
 mod objects;
 mod patches;
 mod pointers;
+mod rollout;
 mod secret;
 mod selector;
 mod syncset;

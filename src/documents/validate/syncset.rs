@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use super::faults::{Faults, found, shown};
 use super::fields::{boolean, list, object, required, text, word};
 use super::objects::{PATH_SEGMENT, Seen, is_kind, is_path_segment};
+use super::rollout::{ROLLOUT, rollout};
 use super::{objects, patches, selector};
 use crate::config::names::is_subdomain;
 use crate::documents::body::{Path, kind_of};
@@ -32,7 +33,7 @@ const HEALTH_RULES: usize = 20;
 pub const HEALTH_WITHIN: (Duration, RangeInclusive<Duration>) =
     (Duration::from_mins(10), Duration::from_mins(1)..=Duration::from_hours(24));
 
-const COMMON: [&str; 8] = [
+const COMMON: [&str; 9] = [
     "applyBehavior",
     "resourceApplyMode",
     "enableResourceTemplates",
@@ -41,6 +42,7 @@ const COMMON: [&str; 8] = [
     "patches",
     "secretMappings",
     HEALTH,
+    ROLLOUT,
 ];
 
 /// A field and its other name.
@@ -111,6 +113,7 @@ pub(super) fn fields(key: &Key, mut fields: Map<String, Value>, faults: &mut Fau
         None
     };
     health(&mut spec, &path, faults);
+    rollout(&mut spec, &path, faults);
     spec.insert("applyBehavior".to_owned(), behavior);
     spec.insert("resourceApplyMode".to_owned(), mode);
     spec.insert("enableResourceTemplates".to_owned(), json!(are_resources_templates));

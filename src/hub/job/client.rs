@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::listing;
 use crate::cluster::full_text;
-use crate::documents::Kind;
+use crate::documents::{Kind, Manifest, manifests_of_json, manifests_of_yaml};
 use crate::job::check::say;
 use crate::job::client::{Error, HubAccess, HubClient, encode, filters, path_of, task, told};
 use crate::job::command::{Exit, JobCommand, Load, complain, remark};
@@ -106,6 +106,7 @@ async fn apply(command: ApplyCommand) -> Result<Exit, Error> {
     // JSON is YAML, too, but not with tabs, and not several documents one after the other.
     let is_json = text.trim_start().starts_with(['{', '[']);
     let media = if is_json { "application/json" } else { "application/yaml" };
+    let in_waves = in_waves(is_json, text.as_bytes());
     let path = if command.dry_run { "/v1/apply?dryRun=true" } else { "/v1/apply" };
     let client = HubClient::new(&command.access).await?;
     let asking = client.ask_warned(path, (media, Bytes::from(text)));
@@ -128,7 +129,14 @@ async fn apply(command: ApplyCommand) -> Result<Exit, Error> {
             [text("kind"), text("namespace"), text("name")].into_iter().filter(|part| !part.is_empty()).collect();
         let what = if parts.is_empty() { format!("document {number}") } else { parts.join("/") };
         match item.get("problem") {
-            None => results.add(item.clone(), &what, &format!("{what} {}{of_dry_run}", text("result"))),
+            None => {
+                results.add(item.clone(), &what, &format!("{what} {}{of_dry_run}", text("result")));
+                let is_changed = !command.dry_run && matches!(text("result"), "created" | "configured");
+                if is_changed && in_waves.get(number - 1) == Some(&true) {
+                    let name = parts.get(1..).unwrap_or_default().join("/");
+                    remark(&format!("{what} goes through its clusters in waves: towline rollout status {name}"));
+                }
+            }
             Some(problem) => {
                 exit = Exit::Failed;
                 results.add_failed(item.clone(), &format!("{what}: {}", told(problem, StatusCode::OK)));
@@ -137,6 +145,16 @@ async fn apply(command: ApplyCommand) -> Result<Exit, Error> {
     }
     results.end(json!({"dryRun": command.dry_run}), &[]);
     Ok(exit)
+}
+
+/// For each document of a file, whether it has a rollout.
+fn in_waves(is_json: bool, text: &[u8]) -> Vec<bool> {
+    let manifests = if is_json { manifests_of_json(text) } else { manifests_of_yaml(text) };
+    let has_rollout = |manifest: &Result<Manifest, _>| {
+        let spec = manifest.as_ref().ok().and_then(|manifest| manifest.body.fields().get("spec"));
+        spec.and_then(|spec| spec.get("rollout")).is_some_and(Value::is_object)
+    };
+    manifests.unwrap_or_default().iter().map(has_rollout).collect()
 }
 
 /// What is wrong with a file as a whole, with its name.

@@ -1,13 +1,15 @@
 //! Routes of the REST API beside the hub's: what operators ask of passes.
 //!
 //! `resync` makes full passes due, `failures` shows what failed on all clusters together, and `explain` what there is to know about one
-//! object. `diff` shows what a syncset would do that is not written, and `fleet` all clusters by state.
+//! object. `diff` shows what a syncset would do that is not written, `fleet` all clusters by state, and
+//! `rollout` how a change goes through them.
 
 mod diff;
 mod explain;
 mod failures;
 mod fleet;
 mod resync;
+mod rollout;
 
 use std::sync::Arc;
 
@@ -53,8 +55,9 @@ fn of_store(kind: ProblemKind, what: &str, error: StoreError) -> Problem {
     Problem::new(kind, title).caused_by(error, outage.is_some())
 }
 
-pub(super) fn routes(api: SyncsetApi) -> [ApiRoute; 7] {
+pub(super) fn routes(api: SyncsetApi) -> Vec<ApiRoute> {
     let api = Arc::new(api);
+    let mut routes = rollout::routes(&api);
     let of_one = Arc::clone(&api);
     let of_many = Arc::clone(&api);
     let explains = Arc::clone(&api);
@@ -138,7 +141,7 @@ pub(super) fn routes(api: SyncsetApi) -> [ApiRoute; 7] {
         },
         move |request| failures::list(Arc::clone(&api), request),
     );
-    [
+    routes.extend([
         one.answering(StatusCode::ACCEPTED).failing_with(OF_RESYNC),
         many.answering(StatusCode::ACCEPTED)
             .with_parameters(&[NAMESPACE, SELECTOR])
@@ -151,7 +154,8 @@ pub(super) fn routes(api: SyncsetApi) -> [ApiRoute; 7] {
             .with_parameters(diff::PARAMETERS)
             .with_body::<SyncSetToCompare>()
             .failing_with(&[ProblemKind::Invalid]),
-    ]
+    ]);
+    routes
 }
 
 /// Where the caller may read, or the one namespace that the request names.

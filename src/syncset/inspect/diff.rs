@@ -74,8 +74,24 @@ pub struct Diff {
     pub losing: usize,
     /// On how many clusters it may do so without being held.
     pub limit: usize,
+    /// In which waves it would reach its clusters, or that it has no rollout any more; absent if neither it nor the stored one has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    pub rollout: Option<String>,
     /// The clusters on which it was tried.
     pub sample: Vec<Compared>,
+}
+
+/// What is said of the rollout that a syncset has, or no longer has.
+fn told_of_rollout(stored: Option<&Value>, proposed: &Value) -> Option<String> {
+    let rollout = |spec: &Value| spec.get("rollout").filter(|rollout| rollout.is_object()).cloned();
+    if let Some(rollout) = rollout(proposed) {
+        let waves = rollout.get("waves").and_then(Value::as_array).into_iter().flatten();
+        let names = waves.filter_map(|wave| wave.get("name").and_then(Value::as_str)).chain(["rest"]);
+        return Some(format!("a change goes through its clusters in waves: {}", names.collect::<Vec<_>>().join(", ")));
+    }
+    let had_one = stored.and_then(rollout).is_some();
+    had_one.then(|| "it has none any more: its newest content goes to all clusters at once".to_owned())
 }
 
 /// A syncset as it would be written.
@@ -202,6 +218,7 @@ impl Inspector {
             held,
             losing: if held { tally.loses } else { tally.counted },
             limit: guard::limit(tally.tracks),
+            rollout: told_of_rollout(stored.as_ref().map(|stored| &stored.spec), &spec),
             sample: compared,
         })
     }

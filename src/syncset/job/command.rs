@@ -1,4 +1,5 @@
-//! The commands of operators, clients of the hub's API: `towline resync`, `pause`, `resume`, `explain`, `diff` and `failures`.
+//! The commands of operators, clients of the hub's API: `towline resync`, `pause`, `resume`, `explain`, `diff`, `failures` and
+//! `rollout`.
 
 use http::StatusCode;
 
@@ -7,6 +8,7 @@ mod explain;
 mod failures;
 mod pause;
 mod resync;
+mod rollout;
 mod which;
 
 use crate::job::client::{Error, task};
@@ -34,6 +36,7 @@ pub fn commands() -> Vec<JobCommand> {
     let explain = |command: explain::ExplainCommand, _: &Load| Ok(task(explain::explain(command)));
     let diff = |command: diff::DiffCommand, _: &Load| Ok(task(diff::diff(command)));
     let failures = |command: failures::FailuresCommand, _: &Load| Ok(task(failures::failures(command)));
+    let rollout = |command: rollout::RolloutCommand, _: &Load| Ok(task(rollout::rollout(command)));
     vec![
         JobCommand::new("resync", "Compare clusters with everything that syncsets want of them, now", resync)
             .after_help(RESYNC_INVENTORY),
@@ -49,6 +52,12 @@ pub fn commands() -> Vec<JobCommand> {
         JobCommand::new("diff", "Show what syncsets in a file would do on their clusters, without doing it", diff)
             .after_help(EXIT_CODES),
         JobCommand::new("failures", "Show what fails on all clusters, grouped", failures),
+        JobCommand::new(
+            "rollout",
+            "Show and steer how a change of a syncset goes through its clusters in waves",
+            rollout,
+        )
+        .after_help(rollout::HELP),
     ]
 }
 

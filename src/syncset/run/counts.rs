@@ -11,13 +11,17 @@ use crate::documents::{Counts, Parameters, WorkQueue};
 use crate::status::ObjectState;
 use crate::syncset::plan::action::{PAUSES, pauses_at};
 use crate::syncset::plan::health::State;
+use crate::syncset::plan::rollout;
 use crate::syncset::plan::status::Unreachable;
 use crate::syncset::run::dispatch::{DispatchError, SuspendedSyncset, suspended};
+use crate::syncset::run::rollouts::{ShownRollout, stopped_rollouts};
 use fleet::Places;
 
 /// Failures that are shown, and clusters that do not answer.
 const MOST_FAILURES: i64 = 20;
 const MOST_UNREACHABLE: i64 = 20;
+/// Rollouts that have stopped and are shown.
+const MOST_STOPPED: i64 = 20;
 /// Clusters that do not answer and are named beside failures.
 const FIRST_UNREACHABLE: usize = 5;
 
@@ -78,8 +82,62 @@ pub struct Counted {
     /// The clusters that are not reachable, those with a refused kubeconfig first; not all if they are many.
     pub unreachable: Vec<UnreachableCluster>,
     pub suspended: Vec<SuspendedSyncset>,
+    pub rollouts: BTreeMap<RolloutGroup, usize>,
+    /// Rollouts that have stopped, for whatever reason; not all if they are many.
+    pub stopped: Vec<ShownRollout>,
     pub work: Counts,
     pub dispatcher: DispatcherState,
+}
+
+/// How rollouts are counted: those that have stopped by why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RolloutGroup {
+    Running,
+    /// By somebody, until somebody resumes it.
+    Paused,
+    /// By itself.
+    Stopped,
+    Aborted,
+    RollingBack,
+    RolledBack,
+    Complete,
+}
+
+impl RolloutGroup {
+    pub const ALL: [Self; 7] = [
+        Self::Running,
+        Self::Paused,
+        Self::Stopped,
+        Self::Aborted,
+        Self::RollingBack,
+        Self::RolledBack,
+        Self::Complete,
+    ];
+
+    /// Its name in metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Paused => "paused",
+            Self::Stopped => "stopped",
+            Self::Aborted => "aborted",
+            Self::RollingBack => "rolling_back",
+            Self::RolledBack => "rolled_back",
+            Self::Complete => "complete",
+        }
+    }
+
+    fn of(state: rollout::State, reason: &str) -> Self {
+        match (state, rollout::Reason::of_name(reason)) {
+            (rollout::State::Running, _) => Self::Running,
+            (rollout::State::Stopped, Some(rollout::Reason::Paused)) => Self::Paused,
+            (rollout::State::Stopped, Some(rollout::Reason::Aborted)) => Self::Aborted,
+            (rollout::State::Stopped, _) => Self::Stopped,
+            (rollout::State::RollingBack, _) => Self::RollingBack,
+            (rollout::State::RolledBack, _) => Self::RolledBack,
+            (rollout::State::Complete, _) => Self::Complete,
+        }
+    }
 }
 
 /// A syncset that fails on a cluster.
@@ -203,7 +261,9 @@ const REST: &str = "select case when d.until > now() then d.holder end, d.cursor
        (select jsonb_object_agg(state, syncsets)::text from ( \
          select case when p.reachable = false then 'Unknown' else r.health->>'state' end as state, count(*) as syncsets \
          from towline_result r left join towline_cluster p on p.cluster = r.cluster \
-           where r.health is not null and r.result = 'Success' and r.health->>'inputs' = encode(r.inputs, 'hex') group by 1) h) \
+           where r.health is not null and r.result = 'Success' and r.health->>'inputs' = encode(r.inputs, 'hex') group by 1) h), \
+       (select jsonb_agg(jsonb_build_array(state, reason, rollouts))::text from ( \
+         select state, reason, count(*) as rollouts from towline_rollout group by state, reason) r) \
      from towline_claim d, towline_meta m where d.name = 'dispatcher'";
 
 impl Counted {
@@ -223,6 +283,12 @@ impl Counted {
             now = column::<&str>(QUERY, row, 5)?.parse().unwrap_or(now);
             let health = column::<Option<&str>>(QUERY, row, 6)?.and_then(|text| serde_json::from_str(text).ok());
             counted.health = health.unwrap_or_default();
+            let rollouts = column::<Option<&str>>(QUERY, row, 7)?.and_then(|text| serde_json::from_str(text).ok());
+            let rollouts: Vec<(String, String, usize)> = rollouts.unwrap_or_default();
+            for (state, reason, count) in rollouts {
+                let Some(state) = rollout::State::of_name(&state) else { continue };
+                *counted.rollouts.entry(RolloutGroup::of(state, &reason)).or_default() += count;
+            }
         }
         let pausing = counted.count_states(database, now).await?;
         if counted.of(SyncState::Unreachable) > 0 {
@@ -230,6 +296,10 @@ impl Counted {
         }
         counted.failures = failures(database).await?;
         counted.suspended = suspended(database).await?;
+        let stopped = [RolloutGroup::Paused, RolloutGroup::Stopped, RolloutGroup::Aborted];
+        if stopped.iter().any(|group| counted.rollouts.contains_key(group)) {
+            counted.stopped = stopped_rollouts(database, MOST_STOPPED).await?;
+        }
         Ok(counted)
     }
 

@@ -41,7 +41,7 @@ fn the_clusters_that_a_token_may_read_are_counted_by_state_and_listed_in_pages_o
 }
 
 /// Another process is the dispatcher, and makes nothing due.
-async fn make_nothing_due(stage: &Stage) {
+pub(crate) async fn make_nothing_due(stage: &Stage) {
     let elsewhere = "update towline_claim set holder = 'elsewhere', token = token + 1, until = now() + interval '1 day' \
                      where name = 'dispatcher'";
     assert_eq!(stage.sql.execute(elsewhere, &[]).await.expect("the claim"), 1);

@@ -11,5 +11,6 @@ mod page;
 mod pause;
 mod resync;
 mod rights;
+mod rollout;
 mod routes;
 mod world;

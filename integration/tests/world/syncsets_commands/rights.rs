@@ -9,7 +9,7 @@ use crate::syncsets_commands::failures::fail;
 use crate::syncsets_commands::world::{Stage, grant, make, run, shown};
 
 /// A file with this text.
-fn file(name: &str, text: &str) -> PathBuf {
+pub(crate) fn file(name: &str, text: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("syncsets-commands-{name}"));
     std::fs::write(&path, text).expect("a file");
     path
@@ -30,7 +30,7 @@ pub(crate) fn token(role: &str, namespaces: &str) -> String {
 }
 
 /// A file with a token, for `--token-file`.
-fn token_file(role: &str, namespaces: &str) -> String {
+pub(crate) fn token_file(role: &str, namespaces: &str) -> String {
     let token = token(role, namespaces);
     file(&token, &token).display().to_string()
 }

@@ -222,6 +222,9 @@ pub(super) struct SyncSetContent {
     /// Given, even if empty: whether what was applied works is read, and shown in each cluster's `ClusterSync`.
     #[schema(nullable = false)]
     health: Option<Health>,
+    /// Given, even if empty: a change of the content reaches the clusters in waves.
+    #[schema(nullable = false)]
+    rollout: Option<Rollout>,
 }
 
 /// How the health of what a syncset sends is read.
@@ -249,6 +252,53 @@ pub(super) struct HealthRule {
     /// When an object has failed; asked first.
     #[schema(nullable = false, max_length = 1024)]
     failed: Option<String>,
+}
+
+/// In which waves a change of a syncset's content reaches its clusters.
+#[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub(super) struct Rollout {
+    /// The waves, in their order. Clusters that are in none are in a last one, `rest`.
+    #[schema(nullable = false, max_items = 20)]
+    waves: Option<Vec<RolloutWave>>,
+    /// How many clusters of a wave change at the same time: a number, or a percentage such as `10%`, which is the default.
+    #[schema(nullable = false)]
+    max_concurrent: Option<Value>,
+    /// How many clusters of a wave may fail before the rollout stops: a number, by default 0, or a percentage such as `5%`.
+    #[schema(nullable = false)]
+    max_failures: Option<Value>,
+    /// What happens when more fail.
+    #[schema(nullable = false)]
+    on_failure: Option<OnFailure>,
+}
+
+/// Some of a syncset's clusters: with `clusterSelector` or `percent`.
+#[derive(ToSchema)]
+#[schema(rename_all = "camelCase")]
+pub(super) struct RolloutWave {
+    /// Its name: a DNS label that no other wave has, and not `rest`.
+    #[schema(max_length = 63)]
+    name: String,
+    /// The clusters with these labels that are in no earlier wave.
+    #[schema(nullable = false)]
+    cluster_selector: Option<LabelSelector>,
+    /// So much of all clusters is in this wave or an earlier one.
+    #[schema(nullable = false, minimum = 1, maximum = 100)]
+    percent: Option<i32>,
+    /// How long its clusters are watched before the next wave begins: a duration from `0s`, the default, to `30d`.
+    #[schema(nullable = false)]
+    soak: Option<String>,
+    /// Whether the next wave waits until somebody promotes the rollout.
+    #[schema(nullable = false, default = false)]
+    pause: Option<bool>,
+}
+
+/// What happens when more clusters fail than may.
+#[derive(ToSchema)]
+#[schema(rename_all = "lowercase")]
+pub(super) enum OnFailure {
+    Pause,
+    Rollback,
 }
 
 /// A name.

@@ -186,6 +186,9 @@ fn lines(answer: &Value, is_wide: bool) -> Vec<String> {
         of("new"),
         of("noLonger"),
     )];
+    lines.extend(
+        Some(text_of(answer, "rollout")).filter(|told| !told.is_empty()).map(|told| format!("rollout: {told}")),
+    );
     for (field, what) in [("missing", "missing or being deleted"), ("noLonger", "no longer")] {
         lines.extend(listed(answer, field).map(|listed| format!("{what}: {listed}")));
     }

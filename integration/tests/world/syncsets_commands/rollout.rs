@@ -1,0 +1,234 @@
+//! `towline rollout` and its routes: who may steer what, what is refused, and what is recorded.
+//!
+//! Another process is the dispatcher, so that a rollout is as a test has made it.
+
+#![expect(clippy::indexing_slicing, reason = "the allowance for tests does not reach their helpers")]
+
+use integration::hub::{Client, Request};
+use serde_json::{Value, json};
+
+use crate::syncsets_commands::fleet::make_nothing_due;
+use crate::syncsets_commands::rights::{file, guarded, token, token_file};
+use crate::syncsets_commands::world::{Stage, make, run, shown};
+
+const ONE: &str = "/v1/syncsets/foo/base/rollout";
+
+/// A syncset for two clusters, with a canary.
+fn syncset(value: &str) -> Value {
+    json!({"kind": "SyncSet", "namespace": "foo", "name": "base", "spec": {
+        "clusterDeploymentRefs": [{"name": "west"}, {"name": "east"}],
+        "resources": [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "site", "namespace": "default"}, "data": {"a": value}}],
+        "rollout": {"waves": [{"name": "canary", "clusterSelector": {"matchLabels": {"env": "canary"}}, "pause": true}]}}})
+}
+
+async fn apply(client: &mut Client, document: &Value) {
+    let reply = client.send(&Request::post("/v1/apply", document)).await.expect("an answer").success();
+    let answer = reply.expect("it is applied").json().expect("JSON");
+    assert!(answer["items"][0].get("problem").is_none(), "{answer}");
+}
+
+/// A hub with two clusters and a rollout that has not begun.
+async fn stage(name: &str) -> (Stage, Client) {
+    let grants = [("admin", "*"), ("read", "foo"), ("write", "foo"), ("write", "bar")];
+    let stage = guarded(name, &grants).await;
+    make_nothing_due(&stage).await;
+    let mut admin = stage.replica.client().with_token(&token("admin", "*"));
+    make(&mut admin, "foo", "west", "canary", true).await;
+    make(&mut admin, "foo", "east", "prod", true).await;
+    apply(&mut admin, &syncset("1")).await;
+    (stage, admin)
+}
+
+/// Brings the rollout into a state, as the dispatcher would.
+async fn set(stage: &Stage, change: &str) {
+    let changed = stage.sql.execute(&format!("update towline_rollout set {change}"), &[]).await.expect("an update");
+    assert_eq!(changed, 1);
+}
+
+async fn steer(client: &mut Client, body: &Value) -> (u16, Value) {
+    let reply = client.send(&Request::post(ONE, body)).await.expect("an answer");
+    (reply.status, reply.json().expect("JSON"))
+}
+
+/// What is shown of a rollout at its head.
+fn told(rollout: &Value) -> [&Value; 5] {
+    ["state", "reason", "revision", "stable", "wave"].map(|field| &rollout[field])
+}
+
+#[test]
+fn a_rollout_is_steered_by_those_who_may_write_the_syncset_and_seen_by_those_who_may_read_it() {
+    run(async {
+        let (stage, mut admin) = stage("steering").await;
+        let everywhere =
+            json!({"kind": "SelectorSyncSet", "name": "all", "spec": {"clusterDeploymentSelector": {}, "rollout": {}}});
+        apply(&mut admin, &everywhere).await;
+        let pause = json!({"action": "pause"});
+        let all = "/v1/selectorsyncsets/all/rollout";
+        let asked = |path: &str, body: Option<&Value>| match body {
+            Some(body) => Request::post(path, body),
+            None => Request::get(path),
+        };
+        for (of, path, body, status) in [
+            (token("read", "foo"), ONE, None, 200),
+            (token("read", "foo"), ONE, Some(&pause), 403),
+            (token("write", "bar"), ONE, None, 403),
+            (token("write", "bar"), ONE, Some(&pause), 403),
+            (token("write", "bar"), "/v1/syncsets/foo/base/rollout/revisions", None, 403),
+            (token("write", "foo"), all, None, 403),
+            (token("write", "foo"), all, Some(&pause), 403),
+            (token("write", "foo"), "/v1/syncsets/foo/none/rollout", None, 404),
+            (token("write", "foo"), "/v1/syncsets/foo/none/rollout", Some(&pause), 404),
+            (token("write", "foo"), ONE, Some(&json!({"action": "stop"})), 422),
+            (token("write", "foo"), ONE, Some(&pause), 200),
+            (token("admin", "*"), all, Some(&pause), 200),
+        ] {
+            let mut client = stage.replica.client().with_token(&of);
+            let reply = client.send(&asked(path, body)).await.expect("an answer");
+            assert_eq!(reply.status, status, "{of} {path} {body:?}: {:?}", reply.json().ok());
+        }
+        assert_eq!(stage.replica.client().send(&Request::get(ONE)).await.expect("an answer").status, 401);
+        for (of, names) in [("foo", &["base"][..]), ("bar", &[]), ("*", &["all", "base"])] {
+            let role = if of == "*" { "admin" } else { "write" };
+            let list = shown(&mut stage.replica.client().with_token(&token(role, of)), "/v1/rollouts").await;
+            let mut found: Vec<_> = list["items"].as_array().expect("items").iter().map(|item| &item["name"]).collect();
+            found.sort_by_key(|name| name.to_string());
+            assert_eq!(
+                (found, &list["more"]),
+                (names.iter().map(|name| json!(name)).collect::<Vec<_>>().iter().collect(), &json!(0)),
+                "{of}"
+            );
+        }
+    });
+}
+
+#[test]
+fn a_command_that_the_state_does_not_allow_is_refused_and_says_what_is_now() {
+    run(async {
+        let (stage, mut admin) = stage("refusing").await;
+        let first = shown(&mut admin, ONE).await;
+        assert_eq!(told(&first), [&json!("Running"), &json!("Judging"), &json!(1), &Value::Null, &json!("canary")]);
+        let refused = async |admin: &mut Client, body: &Value, title: &str| {
+            let (status, problem) = steer(admin, body).await;
+            assert_eq!((status, &problem["type"]), (409, &json!("urn:towline:problem:conflict")), "{problem}");
+            assert!(problem["title"].as_str().is_some_and(|told| told.contains(title)), "{problem}");
+        };
+        let [pause, resume, promote, abort, undo] =
+            ["pause", "resume", "promote", "abort", "undo"].map(|action| json!({ "action": action }));
+        refused(&mut admin, &promote, "the rollout is Running (Judging)").await;
+        refused(&mut admin, &promote, "possible now: pause, abort").await;
+        refused(&mut admin, &undo, "no stable revision").await;
+        refused(&mut admin, &resume, "possible now: pause, abort").await;
+
+        let (status, paused) = steer(&mut admin, &pause).await;
+        assert_eq!(
+            (status, &paused["state"], &paused["reason"], &paused["actor"]),
+            (200, &json!("Stopped"), &json!("Paused"), &json!("somebody"))
+        );
+        assert_eq!(paused["commands"], json!(["resume", "abort"]));
+        refused(&mut admin, &pause, "the rollout is Stopped (Paused)").await;
+        assert_eq!(steer(&mut admin, &resume).await.1["state"], "Running");
+
+        set(&stage, "state = 'Running', reason = 'AwaitingPromotion', started = edited, judged = true").await;
+        let waits = shown(&mut admin, ONE).await;
+        assert_eq!(waits["nextStep"], "`towline rollout promote foo/base`");
+        assert_eq!(steer(&mut admin, &promote).await.0, 200);
+        assert_eq!(stage.number("select promoted::bigint from towline_rollout").await, 1);
+
+        set(&stage, "state = 'Complete', reason = '', stable = 1, started = edited").await;
+        refused(&mut admin, &undo, "all clusters have the stable revision 1 already").await;
+        apply(&mut admin, &syncset("2")).await;
+        let edited = shown(&mut admin, ONE).await;
+        assert_eq!(told(&edited), [&json!("Running"), &json!("Judging"), &json!(2), &json!(1), &json!("canary")]);
+        set(&stage, "state = 'Stopped', reason = 'Failures', message = '1 cluster has failed', goal = 2, started = edited, failures = 1").await;
+        refused(&mut admin, &json!({"action": "undo", "to": 7}), "revision 7 is not kept").await;
+        let (status, back) = steer(&mut admin, &undo).await;
+        assert_eq!(
+            (status, &back["state"], &back["revision"], &back["stable"]),
+            (200, &json!("RollingBack"), &json!(1), &json!(1))
+        );
+        assert_eq!(steer(&mut admin, &abort).await.1["reason"], "Aborted");
+
+        let record = shown(&mut admin, "/v1/history?kind=syncsets&namespace=foo&name=base").await;
+        let verbs: Vec<_> = record["items"]
+            .as_array()
+            .expect("records")
+            .iter()
+            .map(|one| one["verb"].as_str().unwrap_or_default())
+            .collect();
+        let expected =
+            ["abort-rollout", "undo-rollout", "apply", "promote-rollout", "resume-rollout", "pause-rollout", "apply"];
+        assert_eq!(verbs, expected);
+        let undone = &record["items"][1];
+        assert_eq!(
+            (&undone["actor"], &undone["note"]),
+            (&json!("somebody"), &json!("revision 1: Stopped (Failures) → RollingBack (Judging)"))
+        );
+    });
+}
+
+#[test]
+fn commands_show_rollouts_and_their_revisions_and_ask_before_they_move_clusters_back() {
+    run(async {
+        let (stage, mut admin) = stage("showing").await;
+        let (reader, writer) = (token_file("read", "foo"), token_file("write", "foo"));
+        set(&stage, "state = 'Complete', reason = '', stable = 1, started = edited").await;
+        apply(&mut admin, &syncset("2")).await;
+        set(&stage, "state = 'Stopped', reason = 'Failures', message = '1 cluster has failed', goal = 2, started = edited, since = now() - interval '90 s'").await;
+        let list = stage.expect(&["rollout", "status", "--token-file", &reader]).await;
+        assert!(
+            list.contains("SyncSet foo/base   Stopped   Failures   canary   1 → 2      1m    edit the syncset"),
+            "{list}"
+        );
+        let status = stage.expect(&["rollout", "status", "foo/base", "--token-file", &reader]).await;
+        let mut lines = status.lines();
+        assert_eq!(lines.next(), Some("SyncSet foo/base: Stopped (Failures) for 1m, revision 1 → 2"));
+        assert!(
+            status
+                .contains("now: 1 cluster has failed\nnext step: edit the syncset, or `towline rollout undo foo/base`"),
+            "{status}"
+        );
+        let said = stage.command(&["rollout", "status", "-w", "foo/base", "--token-file", &reader]).await;
+        assert_eq!((said.code, said.output), (Some(3), status), "it has ended");
+        let history = stage.expect(&["rollout", "history", "foo/base", "--token-file", &reader]).await;
+        let rows: Vec<Vec<&str>> = history
+            .lines()
+            .map(|line| line.split("   ").map(str::trim).filter(|cell| !cell.is_empty()).collect())
+            .collect();
+        let cells = |row: usize| [0, 1, 3, 4, 5].map(|column| rows[row][column]);
+        assert_eq!(cells(1), ["2", "2", "somebody", "0", "newest, goal"]);
+        assert_eq!(cells(2), ["1", "1", "somebody", "0", "stable"]);
+        assert_eq!(
+            stage.expect(&["rollout", "history", "foo/base", "-o", "name", "--token-file", &reader]).await,
+            "2\n1\n"
+        );
+
+        let undo = ["rollout", "undo", "foo/base", "--to", "1", "--token-file", &writer];
+        let said = stage.command(&undo).await;
+        assert!(said.code == Some(2) && said.error.contains("would go to revision 1"), "{said:?}");
+        assert_eq!(stage.number("select goal::bigint from towline_rollout").await, 2, "nothing was done");
+        stage
+            .refused(
+                &["rollout", "undo", "foo/base", "--yes", "--token-file", &reader],
+                "the token does not have the role `write`",
+            )
+            .await;
+        let told = stage.expect(&[&undo[..], &["--yes"]].concat()).await;
+        assert!(told.starts_with("SyncSet foo/base: RollingBack (Judging) for 0s, revision 1\n"), "{told}");
+        stage.refused(&["rollout", "promote", "foo/base", "--token-file", &writer], "possible now: pause").await;
+        stage
+            .refused(
+                &["rollout", "status", "foo/none", "--token-file", &reader],
+                "there is no SyncSet foo/none with a rollout",
+            )
+            .await;
+
+        let report = stage.replica.towline().admin().status().await.expect("a status");
+        assert!(report["sections"]["syncsets"].is_object(), "{report}");
+        let without =
+            json!({"kind": "SyncSet", "namespace": "foo", "name": "base", "spec": {"clusterDeploymentRefs": []}});
+        let path = file("showing-without", &without.to_string()).display().to_string();
+        stage.expect(&["apply", "-f", &path, "--token-file", &writer]).await;
+        stage.refused(&["rollout", "status", "foo/base", "--token-file", &reader], "with a rollout").await;
+        assert_eq!(stage.expect(&["rollout", "status", "--token-file", &reader]).await, "no syncset has a rollout\n");
+    });
+}

@@ -1,0 +1,488 @@
+//! The rollouts of syncsets as they are stored, and as people see and steer them. The dispatcher moves them.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::db::{Database, Json, Row, Type, column};
+use crate::documents::{Author, Entry, IS_WHOLE, Key, Kind, ListError, Parameters};
+use crate::syncset::plan::rollout::{Reason, Refused, Rollout, State};
+use crate::syncset::run::counts::fleet::Places;
+use crate::syncset::run::dispatch::DispatchError;
+use crate::syncset::run::store::StoreError;
+
+/// The syncsets `c` that have a rollout `r`.
+const OF_ROLLOUTS: &str = "from towline_rollout r join towline_documents c on c.id = r.syncset \
+     where c.kind in ('syncsets', 'selectorsyncsets') and c.deleted_at is null";
+/// Limit of the transaction of a command.
+const WITHIN: Duration = Duration::from_secs(8);
+
+/// A row of `towline_rollout`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Stored {
+    newest: i32,
+    edited: i64,
+    started: i64,
+    number: i64,
+    stable: Option<i32>,
+    goal: i32,
+    state: String,
+    reason: String,
+    message: String,
+    wave: usize,
+    clock: u64,
+    settled: Option<u64>,
+    checking: Option<u64>,
+    promoted: usize,
+    failures: usize,
+    tolerated: usize,
+    judged: bool,
+    since: Timestamp,
+    actor: String,
+}
+
+/// A rollout, and whose it is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ShownRollout {
+    pub kind: Kind,
+    /// Empty for a `SelectorSyncSet`.
+    pub namespace: String,
+    pub name: String,
+    pub rollout: Rollout,
+    /// The wave that runs.
+    pub wave: String,
+    /// Since when it is in its state.
+    pub since: Timestamp,
+    /// Who has brought it into that state by a command; empty if nobody has.
+    pub actor: String,
+}
+
+/// A content that a syncset has or had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Revision {
+    pub revision: i32,
+    /// The document's generation that had it first.
+    pub generation: i64,
+    pub made: Timestamp,
+    /// The name of the token that wrote it, as far as that is recorded.
+    pub author: Option<String>,
+    /// How many clusters have it or are to have it.
+    pub clusters: usize,
+    pub is_stable: bool,
+    pub is_goal: bool,
+    pub is_newest: bool,
+}
+
+/// What somebody asks of a rollout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    Pause,
+    Resume,
+    Promote,
+    Abort,
+    Undo { to: Option<i32> },
+}
+
+/// Why an order was not carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum OrderError {
+    #[error("the syncset has no rollout")]
+    NoRollout,
+    #[error("{refused}")]
+    Refused { refused: Refused, possible: Vec<&'static str> },
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl Order {
+    const ALL: [Self; 5] = [Self::Pause, Self::Resume, Self::Promote, Self::Abort, Self::Undo { to: None }];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pause => "pause",
+            Self::Resume => "resume",
+            Self::Promote => "promote",
+            Self::Abort => "abort",
+            Self::Undo { .. } => "undo",
+        }
+    }
+
+    pub fn of_name(name: &str, to: Option<i32>) -> Option<Self> {
+        let found = Self::ALL.into_iter().find(|order| order.as_str() == name)?;
+        Some(if let Self::Undo { .. } = found { Self::Undo { to } } else { found })
+    }
+
+    /// As the history calls it.
+    fn verb(self) -> &'static str {
+        match self {
+            Self::Pause => "pause-rollout",
+            Self::Resume => "resume-rollout",
+            Self::Promote => "promote-rollout",
+            Self::Abort => "abort-rollout",
+            Self::Undo { .. } => "undo-rollout",
+        }
+    }
+
+    fn apply(self, rollout: Rollout, kept: &[i32]) -> Result<Rollout, Refused> {
+        match self {
+            Self::Pause => rollout.pause(),
+            Self::Resume => rollout.resume(),
+            Self::Promote => rollout.promote(),
+            Self::Abort => rollout.abort(),
+            Self::Undo { to } => rollout.undo(to, kept),
+        }
+    }
+}
+
+/// The orders that the present state of a rollout allows. To go back it needs a revision that is kept, which the stable one always is.
+pub fn possible(rollout: &Rollout) -> Vec<&'static str> {
+    let kept: Vec<i32> = rollout.stable.into_iter().collect();
+    let is_possible = |order: &Order| order.apply(rollout.clone(), &kept).is_ok();
+    Order::ALL.into_iter().filter(is_possible).map(Order::as_str).collect()
+}
+
+impl Stored {
+    pub fn rollout(self) -> Rollout {
+        let Self {
+            newest, edited, started, number, stable, goal, message, wave, promoted, failures, tolerated, ..
+        } = self;
+        Rollout {
+            newest,
+            edited,
+            started,
+            number,
+            stable,
+            goal,
+            // One that only a newer release knows is left alone.
+            state: State::of_name(&self.state).unwrap_or(State::Stopped),
+            reason: Reason::of_name(&self.reason).unwrap_or(Reason::Aborted),
+            message,
+            wave,
+            clock: Duration::from_millis(self.clock),
+            settled: self.settled.map(Duration::from_millis),
+            checking: self.checking.map(Duration::from_millis),
+            promoted,
+            failures,
+            tolerated,
+            judged: self.judged,
+        }
+    }
+
+    /// A rollout as a parameter, from which a statement takes the columns that it writes.
+    pub fn json(rollout: &Rollout) -> Json<Self> {
+        Json(Self::of(rollout, Timestamp::UNIX_EPOCH, String::new()))
+    }
+
+    fn of(rollout: &Rollout, since: Timestamp, actor: String) -> Self {
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        Self {
+            newest: rollout.newest,
+            edited: rollout.edited,
+            started: rollout.started,
+            number: rollout.number,
+            stable: rollout.stable,
+            goal: rollout.goal,
+            state: rollout.state.as_str().to_owned(),
+            reason: rollout.reason.as_str().to_owned(),
+            message: rollout.message.clone(),
+            wave: rollout.wave,
+            clock: millis(rollout.clock),
+            settled: rollout.settled.map(millis),
+            checking: rollout.checking.map(millis),
+            promoted: rollout.promoted,
+            failures: rollout.failures,
+            tolerated: rollout.tolerated,
+            judged: rollout.judged,
+            since,
+            actor,
+        }
+    }
+}
+
+/// A rollout in a column, as `to_jsonb` prints its row, with since when it is so and who has asked for that.
+pub fn read(query: &'static str, row: &Row, index: usize) -> Result<(Rollout, Timestamp, String), StoreError> {
+    let text = column::<&str>(query, row, index)?;
+    let stored: Stored =
+        serde_json::from_str(text).map_err(|source| StoreError::Json { table: "towline_rollout", source })?;
+    let (since, actor) = (stored.since, stored.actor.clone());
+    Ok((stored.rollout(), since, actor))
+}
+
+impl ShownRollout {
+    /// The columns that [`Self::of_row`] reads, of the syncset `c` and its rollout `r`.
+    pub const COLUMNS: &'static str = "to_jsonb(r)::text, c.kind, c.namespace, c.name, \
+         coalesce(c.data #>> array['spec', 'rollout', 'waves', r.wave::text, 'name'], 'rest')";
+
+    pub fn of_row(query: &'static str, row: &Row, first: usize) -> Result<Self, StoreError> {
+        let (rollout, since, actor) = read(query, row, first)?;
+        let kind = column::<&str>(query, row, first + 1)?;
+        let kind = Kind::ALL.into_iter().find(|known| known.plural() == kind).unwrap_or(Kind::SyncSet);
+        let (namespace, name) = (column(query, row, first + 2)?, column(query, row, first + 3)?);
+        let shown = Self { kind, namespace, name, rollout, wave: column(query, row, first + 4)?, since, actor };
+        Ok(shown.begun())
+    }
+
+    /// The same after an edit whose rollout begins within a second: what was before it says nothing any more.
+    fn begun(mut self) -> Self {
+        if self.rollout.must_begin() {
+            let rollout = &mut self.rollout;
+            (rollout.state, rollout.reason, rollout.goal) = (State::Running, Reason::Judging, rollout.newest);
+            (rollout.wave, rollout.number, rollout.message) = (0, rollout.number.saturating_add(1), String::new());
+            self.actor = String::new();
+        }
+        self
+    }
+
+    /// As commands take it: `team-a/base`, `monitoring`.
+    pub fn argument(&self) -> String {
+        let slash = if self.namespace.is_empty() { "" } else { "/" };
+        format!("{}{slash}{}", self.namespace, self.name)
+    }
+
+    /// `SelectorSyncSet monitoring`.
+    pub fn label(&self) -> String {
+        format!("{} {}", self.kind.name(), self.argument())
+    }
+
+    /// Whether it has stopped by itself.
+    pub fn needs_somebody(&self) -> bool {
+        self.rollout.state == State::Stopped && matches!(self.rollout.reason, Reason::Failures | Reason::Restored)
+    }
+
+    /// What somebody can do, if it does not go on without.
+    pub fn next_step(&self) -> Option<String> {
+        let name = self.argument();
+        let undo = match self.rollout.stable {
+            Some(_) => format!(", or `towline rollout undo {name}`"),
+            None => String::new(),
+        };
+        let step = match (self.rollout.state, self.rollout.reason) {
+            (State::RolledBack, _) => "correct the syncset: its clusters don't have what it says".to_owned(),
+            (_, Reason::Held) => format!("take the change back, or `towline approve syncsets {name}`"),
+            (_, Reason::EmptyWave) => "label clusters for the wave, or correct its selector".to_owned(),
+            (_, Reason::Unreachable) => "make a cluster of the wave reachable, or resume it if it is paused".to_owned(),
+            (_, Reason::AwaitingPromotion) => format!("`towline rollout promote {name}`"),
+            (_, Reason::Paused | Reason::Restored) => format!("`towline rollout resume {name}`{undo}"),
+            (_, Reason::Failures) => {
+                format!("edit the syncset{undo}; `towline rollout resume {name}` goes on in spite of what has failed")
+            }
+            (_, Reason::Aborted) => format!("edit the syncset{undo}"),
+            _ => return None,
+        };
+        Some(step)
+    }
+}
+
+/// Rollouts of syncsets in these places, those first that have stopped; and how many more there are.
+pub async fn rollouts(
+    database: &Database,
+    places: &Places,
+    most: i64,
+) -> Result<(Vec<ShownRollout>, usize), StoreError> {
+    const QUERY: &str = "rollouts";
+    let mut parameters = Parameters::default();
+    let within = places.condition(&mut parameters);
+    let limit = parameters.number(most);
+    let text = format!(
+        "select w.is_whole, s.* from (select {IS_WHOLE} as is_whole from towline_meta m, towline_version s) w left join lateral ( \
+           select {}, count(*) over () {OF_ROLLOUTS}{within} \
+           order by r.state = 'Complete', r.state <> 'Stopped', r.since desc, c.kind, c.namespace, c.name limit {limit}) s on true",
+        ShownRollout::COLUMNS
+    );
+    let rows = database.all(QUERY, &text, &parameters.as_params()).await?;
+    let first = rows.first().filter(|row| column(QUERY, row, 0).unwrap_or(false));
+    let first = first.ok_or(StoreError::Restoring(ListError::Restoring))?;
+    let Some(total) = column::<Option<i64>>(QUERY, first, 6)? else { return Ok((Vec::new(), 0)) };
+    let shown: Vec<ShownRollout> =
+        rows.iter().map(|row| ShownRollout::of_row(QUERY, row, 1)).collect::<Result<_, _>>()?;
+    let more = usize::try_from(total).unwrap_or_default().saturating_sub(shown.len());
+    Ok((shown, more))
+}
+
+/// Rollouts that have stopped, the last ones first.
+pub async fn stopped_rollouts(database: &Database, most: i64) -> Result<Vec<ShownRollout>, DispatchError> {
+    const QUERY: &str = "stopped_rollouts";
+    let text = format!(
+        "select {} {OF_ROLLOUTS} and r.state = 'Stopped' order by r.since desc, c.kind, c.namespace, c.name limit $1",
+        ShownRollout::COLUMNS
+    );
+    let rows = database.all(QUERY, &text, &[(&most as _, Type::INT8)]).await?;
+    // What a newer release has written is not shown.
+    Ok(rows.iter().filter_map(|row| ShownRollout::of_row(QUERY, row, 0).ok()).collect())
+}
+
+/// The rollout of a syncset, if it has one.
+pub async fn one(database: &Database, key: &Key) -> Result<Option<ShownRollout>, StoreError> {
+    const QUERY: &str = "rollout";
+    let text = format!(
+        "select w.is_whole, s.* from (select {IS_WHOLE} as is_whole from towline_meta m, towline_version s) w left join lateral ( \
+           select {} from towline_documents c join towline_rollout r on r.syncset = c.id \
+           where c.kind = $1 and c.namespace = $2 and c.name = $3 and c.deleted_at is null) s on true",
+        ShownRollout::COLUMNS
+    );
+    let plural = key.kind.plural();
+    let params = [(&plural as _, Type::TEXT), (&key.namespace as _, Type::TEXT), (&key.name as _, Type::TEXT)];
+    let rows = database.all(QUERY, &text, &params).await?;
+    let row = rows.first().filter(|row| column(QUERY, row, 0).unwrap_or(false));
+    let row = row.ok_or(StoreError::Restoring(ListError::Restoring))?;
+    let is_there = column::<Option<&str>>(QUERY, row, 1)?.is_some();
+    is_there.then(|| ShownRollout::of_row(QUERY, row, 1)).transpose()
+}
+
+/// The revisions of a syncset that are kept, the newest first; none if it has no rollout. Who has written one is in the record of the change.
+pub async fn revisions(database: &Database, key: &Key) -> Result<Vec<Revision>, StoreError> {
+    const QUERY: &str = "revisions";
+    const TEXT: &str = "select v.revision, v.generation, to_json(v.made) #>> '{}', \
+           (select h.actor from towline_history h where h.kind = c.kind and h.namespace = c.namespace and h.name = c.name \
+             and h.version = v.version limit 1), \
+           (select count(*) from towline_turn t where t.syncset = c.id and t.revision = v.revision), \
+           v.revision is not distinct from r.stable, v.revision = r.goal, v.revision = r.newest \
+         from towline_documents c join towline_rollout r on r.syncset = c.id join towline_revision v on v.syncset = c.id \
+         where c.kind = $1 and c.namespace = $2 and c.name = $3 and c.deleted_at is null order by v.revision desc";
+    let plural = key.kind.plural();
+    let params = [(&plural as _, Type::TEXT), (&key.namespace as _, Type::TEXT), (&key.name as _, Type::TEXT)];
+    let revision = |row: &Row| -> Result<Revision, StoreError> {
+        let made = column::<&str>(QUERY, row, 2)?;
+        Ok(Revision {
+            revision: column(QUERY, row, 0)?,
+            generation: column(QUERY, row, 1)?,
+            made: made.parse().unwrap_or(Timestamp::UNIX_EPOCH),
+            author: column::<Option<String>>(QUERY, row, 3)?.filter(|actor| !actor.is_empty()),
+            clusters: usize::try_from(column::<i64>(QUERY, row, 4)?).unwrap_or_default(),
+            is_stable: column(QUERY, row, 5)?,
+            is_goal: column(QUERY, row, 6)?,
+            is_newest: column(QUERY, row, 7)?,
+        })
+    };
+    database.all(QUERY, TEXT, &params).await?.iter().map(revision).collect()
+}
+
+/// Carries out an order, in one transaction with its record.
+pub async fn carry_out(database: &Database, key: &Key, order: Order, by: &Author) -> Result<ShownRollout, OrderError> {
+    const READ: &str = "order_rollout";
+    const WRITE: &str = "update towline_rollout r set (started, number, goal, state, reason, message, wave, clock, settled, checking, promoted, \
+           failures, tolerated, judged, since, actor) = (select n.started, n.number, n.goal, n.state, n.reason, n.message, n.wave, n.clock, \
+           n.settled, n.checking, n.promoted, n.failures, n.tolerated, n.judged, clock_timestamp(), n.actor \
+           from jsonb_populate_record(null::towline_rollout, $2) n) where syncset = $1::text::uuid";
+    let text = format!(
+        "select {}, c.id::text, array(select v.revision from towline_revision v where v.syncset = c.id order by v.revision), \
+           set_config('idle_in_transaction_session_timeout', '3s', true) \
+         from towline_documents c join towline_rollout r on r.syncset = c.id \
+         where c.kind = $1 and c.namespace = $2 and c.name = $3 and c.deleted_at is null \
+           and exists (select from towline_meta where origin = towline_origin()) for update of r",
+        ShownRollout::COLUMNS
+    );
+    let plural = key.kind.plural();
+    let params = [(&plural as _, Type::TEXT), (&key.namespace as _, Type::TEXT), (&key.name as _, Type::TEXT)];
+    let mut transaction = database.begin("rollout", WITHIN).await.map_err(StoreError::from)?;
+    let rows = transaction.all(READ, &text, &params).await.map_err(StoreError::from)?;
+    let Some(row) = rows.first() else { return Err(OrderError::NoRollout) };
+    let (rollout, ..) = read(READ, row, 0)?;
+    let id: String = column(READ, row, 5).map_err(StoreError::from)?;
+    let kept: Vec<i32> = column(READ, row, 6).map_err(StoreError::from)?;
+    let changed = order.apply(rollout.clone(), &kept);
+    let changed = changed.map_err(|refused| OrderError::Refused { refused, possible: possible(&rollout) })?;
+    let stored = Json(Stored::of(&changed, Timestamp::now(), by.actor.clone()));
+    let write = async {
+        transaction.execute("write_rollout", WRITE, &[(&id as _, Type::TEXT), (&stored as _, Type::JSONB)]).await?;
+        let entry = Json(entry(key, order, &rollout, &changed, by).with_id(id.parse().unwrap_or_default()));
+        transaction.execute("record_rollout", &Entry::statement(1), &[(&entry as _, Type::JSONB)]).await?;
+        transaction.commit().await
+    };
+    write.await.map_err(StoreError::from)?;
+    let shown = ShownRollout::of_row(READ, row, 0)?;
+    Ok(ShownRollout { rollout: changed, since: stored.0.since, actor: by.actor.clone(), ..shown })
+}
+
+/// What is recorded of an order.
+fn entry(key: &Key, order: Order, before: &Rollout, after: &Rollout, by: &Author) -> Entry {
+    let told = |rollout: &Rollout| match rollout.reason.as_str() {
+        "" => rollout.state.as_str().to_owned(),
+        reason => format!("{} ({reason})", rollout.state.as_str()),
+    };
+    let note = format!("revision {}: {} → {}", after.goal, told(before), told(after));
+    Entry::of(by.clone(), order.verb(), key.kind, &key.namespace, &key.name).noting(&note)
+}
+
+/// One that has stopped after failures, with a start that no clock has reached.
+#[cfg(test)]
+pub fn shown_for_tests() -> ShownRollout {
+    let since = "9000-11-29T09:00:00Z".parse().expect("a time");
+    ShownRollout { since, ..tests::shown(State::Stopped, Reason::Failures) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stored() -> Stored {
+        Stored {
+            newest: 4,
+            edited: 3,
+            started: 3,
+            number: 7,
+            stable: Some(2),
+            goal: 4,
+            state: "Running".to_owned(),
+            reason: "AwaitingPromotion".to_owned(),
+            message: "wave canary is done".to_owned(),
+            wave: 1,
+            clock: 5_500,
+            settled: Some(4_250),
+            checking: Some(5_000),
+            promoted: 6,
+            failures: 8,
+            tolerated: 9,
+            judged: true,
+            since: "2026-11-29T09:00:00Z".parse().expect("a time"),
+            actor: "ada".to_owned(),
+        }
+    }
+
+    pub(super) fn shown(state: State, reason: Reason) -> ShownRollout {
+        let Stored { since, actor, .. } = stored();
+        let rollout = Rollout { state, reason, ..stored().rollout() };
+        let (namespace, name, wave) = ("team-a".to_owned(), "base".to_owned(), "canary".to_owned());
+        ShownRollout { kind: Kind::SyncSet, namespace, name, rollout, wave, since, actor }
+    }
+
+    #[test]
+    fn a_rollout_that_is_written_is_read_alike() {
+        let Stored { since, actor, .. } = stored();
+        assert_eq!(Stored::of(&stored().rollout(), since, actor), stored());
+        let of_later = Stored { state: "Waltzing".to_owned(), ..stored() };
+        assert_eq!(of_later.rollout().state, State::Stopped, "a state of a newer release is not moved");
+    }
+
+    #[test]
+    fn each_state_that_does_not_go_on_by_itself_has_a_next_step_that_is_possible() {
+        for reason in Reason::ALL {
+            let state = match reason {
+                Reason::None => State::RolledBack,
+                Reason::Paused | Reason::Failures | Reason::Restored | Reason::Aborted => State::Stopped,
+                _ => State::Running,
+            };
+            let shown = shown(state, reason);
+            let step = shown.next_step().unwrap_or_default();
+            let possible = possible(&shown.rollout);
+            for order in Order::ALL.map(Order::as_str) {
+                let is_told = step.contains(&format!("`towline rollout {order} team-a/base`"));
+                assert!(!is_told || possible.contains(&order), "{state:?} {reason:?}: {step}; {possible:?}");
+            }
+            let goes_on = matches!(reason, Reason::Judging | Reason::Releasing | Reason::Soaking | Reason::Checking);
+            assert_eq!(step.is_empty(), goes_on, "{reason:?}: {step}");
+        }
+        assert_eq!(shown(State::Complete, Reason::None).next_step(), None);
+        assert!(possible(&shown(State::Running, Reason::AwaitingPromotion).rollout).contains(&"promote"));
+    }
+
+    #[test]
+    fn an_edit_whose_rollout_has_yet_to_begin_is_not_shown_as_complete() {
+        let mut edited = shown(State::Complete, Reason::None);
+        (edited.rollout.edited, edited.rollout.newest) = (4, 5);
+        let begun = edited.begun();
+        let told = (begun.rollout.state, begun.rollout.reason, begun.rollout.goal);
+        assert_eq!(told, (State::Running, Reason::Judging, 5));
+    }
+}
