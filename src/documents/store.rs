@@ -108,7 +108,7 @@ impl Store {
         item.map(|item| Ok(item.document()?)).transpose()
     }
 
-    /// A document to be printed, a `ClusterSync` with the objects that its syncsets delete, a syncset with the health that it has.
+    /// A document to be printed, a `ClusterSync` with the objects that its syncsets delete, a syncset with its health and its rollout.
     pub async fn found(&self, key: &Key) -> Result<Option<FoundRow>, ListError> {
         let text = match key.kind {
             Kind::Cluster | Kind::Secret => &AS_STORED,
@@ -117,8 +117,9 @@ impl Store {
         };
         let Some(row) = self.row(FoundRow::QUERY, text, key).await? else { return Ok(None) };
         let version = Item::read(FoundRow::QUERY, &row, FoundRow::FIRST, key.kind)?.map(|item| item.version());
-        let is_as_stored = column(FoundRow::QUERY, &row, FoundRow::IS_AS_STORED).unwrap_or_default();
-        Ok(version.map(|version| FoundRow { row, kind: key.kind, version, is_as_stored }))
+        let Some(version) = version else { return Ok(None) };
+        let is_as_stored = column(FoundRow::QUERY, &row, FoundRow::IS_AS_STORED)?;
+        Ok(Some(FoundRow { row, kind: key.kind, version, is_as_stored }))
     }
 
     /// A document with its sealed field.
@@ -144,9 +145,17 @@ impl Store {
 /// The columns of an item of a list.
 static AS_STORED: LazyLock<String> = LazyLock::new(|| item("status", "true"));
 static CLUSTER_SYNC: LazyLock<String> = LazyLock::new(|| item(&cluster_sync::status(), "false"));
-static SYNCSET: LazyLock<String> =
-    LazyLock::new(|| item(&syncset_health::status(), &format!("not {}", syncset_health::HAS_HEALTH)));
+static SYNCSET: LazyLock<String> = LazyLock::new(|| {
+    let status = format!("({}) || {ROLLOUT}", syncset_health::status());
+    item(&status, &format!("not {} and (t.data #> '{{spec,rollout}}') is null", syncset_health::HAS_HEALTH))
+});
 static SEALED: LazyLock<String> = LazyLock::new(|| text("(to_jsonb(t) - 'sealed')::text, sealed"));
+
+/// How far the rollout of a syncset is, beside its status.
+const ROLLOUT: &str = "coalesce((select jsonb_build_object('rollout', jsonb_strip_nulls(jsonb_build_object('state', r.state, \
+     'reason', nullif(r.reason, ''), 'revision', r.goal, 'stable', r.stable, 'wave', case when r.state = 'Running' \
+       then coalesce(t.data #>> array['spec', 'rollout', 'waves', r.wave::text, 'name'], 'rest') end))) \
+   from towline_rollout r where r.syncset = t.id), '{}')";
 
 fn item(status: &str, is_as_stored: &str) -> String {
     text(&format!(

@@ -16,9 +16,13 @@ use crate::documents::validate::{Faults, Identity, status};
 pub(super) fn decide(present: &Stored, request: &Request, context: &Context<'_>) -> Result<Decision, Problem> {
     let old = &present.document;
     let mut new = wanted(present, request)?;
+    // What a client has read beside what is stored.
     match old.kind {
         Kind::ClusterSync => cluster_sync::strip(&mut new),
-        Kind::SyncSet | Kind::SelectorSyncSet => syncset_health::strip(&mut new),
+        Kind::SyncSet | Kind::SelectorSyncSet => {
+            syncset_health::strip(&mut new);
+            new.remove("rollout");
+        }
         Kind::Cluster | Kind::Secret => {}
     }
     if same_map(&old.status, &new) {

@@ -278,7 +278,7 @@ async fn revisions(api: Arc<SyncsetApi>, kind: Kind, request: ApiRequest) -> Res
         return Err(without(&key));
     }
     let of = |revision: Revision| RolloutRevision {
-        revision: revision.revision,
+        revision: revision.number,
         generation: revision.generation,
         made: revision.made,
         author: revision.author,

@@ -61,7 +61,7 @@ pub struct ShownRollout {
 /// A content that a syncset has or had.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Revision {
-    pub revision: i32,
+    pub number: i32,
     /// The document's generation that had it first.
     pub generation: i64,
     pub made: Timestamp,
@@ -345,7 +345,7 @@ pub async fn revisions(database: &Database, key: &Key) -> Result<Vec<Revision>, 
     let revision = |row: &Row| -> Result<Revision, StoreError> {
         let made = column::<&str>(QUERY, row, 2)?;
         Ok(Revision {
-            revision: column(QUERY, row, 0)?,
+            number: column(QUERY, row, 0)?,
             generation: column(QUERY, row, 1)?,
             made: made.parse().unwrap_or(Timestamp::UNIX_EPOCH),
             author: column::<Option<String>>(QUERY, row, 3)?.filter(|actor| !actor.is_empty()),
@@ -363,7 +363,7 @@ pub async fn carry_out(database: &Database, key: &Key, order: Order, by: &Author
     const READ: &str = "order_rollout";
     const WRITE: &str = "update towline_rollout r set (started, number, goal, state, reason, message, wave, clock, settled, checking, promoted, \
            failures, tolerated, judged, since, actor) = (select n.started, n.number, n.goal, n.state, n.reason, n.message, n.wave, n.clock, \
-           n.settled, n.checking, n.promoted, n.failures, n.tolerated, n.judged, clock_timestamp(), n.actor \
+           n.settled, n.checking, n.promoted, n.failures, n.tolerated, n.judged, clock_timestamp(), $3 \
            from jsonb_populate_record(null::towline_rollout, $2) n) where syncset = $1::text::uuid";
     let text = format!(
         "select {}, c.id::text, array(select v.revision from towline_revision v where v.syncset = c.id order by v.revision), \
@@ -383,16 +383,17 @@ pub async fn carry_out(database: &Database, key: &Key, order: Order, by: &Author
     let kept: Vec<i32> = column(READ, row, 6).map_err(StoreError::from)?;
     let changed = order.apply(rollout.clone(), &kept);
     let changed = changed.map_err(|refused| OrderError::Refused { refused, possible: possible(&rollout) })?;
-    let stored = Json(Stored::of(&changed, Timestamp::now(), by.actor.clone()));
+    let stored = Stored::json(&changed);
     let write = async {
-        transaction.execute("write_rollout", WRITE, &[(&id as _, Type::TEXT), (&stored as _, Type::JSONB)]).await?;
+        let params = [(&id as _, Type::TEXT), (&stored as _, Type::JSONB), (&by.actor as _, Type::TEXT)];
+        transaction.execute("write_rollout", WRITE, &params).await?;
         let entry = Json(entry(key, order, &rollout, &changed, by).with_id(id.parse().unwrap_or_default()));
         transaction.execute("record_rollout", &Entry::statement(1), &[(&entry as _, Type::JSONB)]).await?;
         transaction.commit().await
     };
     write.await.map_err(StoreError::from)?;
     let shown = ShownRollout::of_row(READ, row, 0)?;
-    Ok(ShownRollout { rollout: changed, since: stored.0.since, actor: by.actor.clone(), ..shown })
+    Ok(ShownRollout { rollout: changed, since: Timestamp::now(), actor: by.actor.clone(), ..shown })
 }
 
 /// What is recorded of an order.

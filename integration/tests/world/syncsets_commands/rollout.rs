@@ -107,6 +107,11 @@ fn a_command_that_the_state_does_not_allow_is_refused_and_says_what_is_now() {
         let (stage, mut admin) = stage("refusing").await;
         let first = shown(&mut admin, ONE).await;
         assert_eq!(told(&first), [&json!("Running"), &json!("Judging"), &json!(1), &Value::Null, &json!("canary")]);
+        let syncset_status = shown(&mut admin, "/v1/syncsets/foo/base").await["status"].take();
+        assert_eq!(
+            syncset_status,
+            json!({"rollout": {"state": "Running", "reason": "Judging", "revision": 1, "wave": "canary"}})
+        );
         let refused = async |admin: &mut Client, body: &Value, title: &str| {
             let (status, problem) = steer(admin, body).await;
             assert_eq!((status, &problem["type"]), (409, &json!("urn:towline:problem:conflict")), "{problem}");
