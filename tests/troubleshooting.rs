@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// Values that are shown as they are: folder below `src`, what they are a part of, and the function that gives them.
-const WORDS: [(&str, &str, &str); 21] = [
+const WORDS: [(&str, &str, &str); 23] = [
     ("status", "impl ObjectState {", "fn as_str("),
     ("cluster", "impl ClusterState {", "fn as_str("),
     ("cluster", "impl Error {", "fn kind("),
@@ -27,7 +27,9 @@ const WORDS: [(&str, &str, &str); 21] = [
     ("syncset", "impl SyncState {", "fn as_str("),
     ("syncset", "impl ReconcileEnd {", "fn as_str("),
     ("syncset", "impl Release {", "fn as_str("),
-    ("syncset", "impl Reason {", "fn as_str("),
+    ("syncset/plan/status", "impl Reason {", "fn as_str("),
+    ("syncset/plan/rollout", "impl State {", "fn as_str("),
+    ("syncset/plan/rollout", "impl Reason {", "fn as_str("),
     ("syncset", "impl Cause {", "fn as_str("),
     ("syncset", "impl Cause {", "fn reason("),
     ("resource_sync", "impl fmt::Display for Unproven {", "fn fmt("),
