@@ -120,6 +120,24 @@ func (e JSONPatchOp) Valid() bool {
 	}
 }
 
+// Defines values for OnFailure.
+const (
+	OnFailurePause    OnFailure = "pause"
+	OnFailureRollback OnFailure = "rollback"
+)
+
+// Valid indicates whether the value is a known member of the OnFailure enum.
+func (e OnFailure) Valid() bool {
+	switch e {
+	case OnFailurePause:
+		return true
+	case OnFailureRollback:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for Operator.
 const (
 	DoesNotExist Operator = "DoesNotExist"
@@ -177,6 +195,33 @@ func (e ResourceApplyMode) Valid() bool {
 	case Sync:
 		return true
 	case Upsert:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for RolloutAction.
+const (
+	RolloutActionAbort   RolloutAction = "abort"
+	RolloutActionPause   RolloutAction = "pause"
+	RolloutActionPromote RolloutAction = "promote"
+	RolloutActionResume  RolloutAction = "resume"
+	RolloutActionUndo    RolloutAction = "undo"
+)
+
+// Valid indicates whether the value is a known member of the RolloutAction enum.
+func (e RolloutAction) Valid() bool {
+	switch e {
+	case RolloutActionAbort:
+		return true
+	case RolloutActionPause:
+		return true
+	case RolloutActionPromote:
+		return true
+	case RolloutActionResume:
+		return true
+	case RolloutActionUndo:
 		return true
 	default:
 		return false
@@ -839,6 +884,9 @@ type MatchExpression struct {
 	Values *[]string `json:"values,omitempty"`
 }
 
+// OnFailure What happens when more clusters fail than may.
+type OnFailure string
+
 // Operator What is required of a label.
 type Operator string
 
@@ -894,6 +942,168 @@ type ResourceApplyMode string
 type ResyncRequested struct {
 	// Clusters How many clusters have a full pass due now. A cluster that is paused is passed when it is resumed.
 	Clusters int `json:"clusters"`
+}
+
+// Rollout In which waves a change of a syncset's content reaches its clusters.
+type Rollout struct {
+	// MaxConcurrent How many clusters of a wave change at the same time: a number, or a percentage such as `10%`, which is the default.
+	MaxConcurrent interface{} `json:"maxConcurrent,omitempty"`
+
+	// MaxFailures How many clusters of a wave may fail before the rollout stops: a number, by default 0, or a percentage such as `5%`.
+	MaxFailures interface{} `json:"maxFailures,omitempty"`
+
+	// OnFailure What happens when more fail.
+	OnFailure *OnFailure `json:"onFailure,omitempty"`
+
+	// Waves The waves, in their order. Clusters that are in none are in a last one, `rest`.
+	Waves *[]RolloutWave `json:"waves,omitempty"`
+}
+
+// RolloutAction What can be done with a rollout.
+type RolloutAction string
+
+// RolloutOrder What is to be done with a rollout.
+type RolloutOrder struct {
+	// Action What to do.
+	Action RolloutAction `json:"action"`
+
+	// To Of `undo`: the revision to go to, instead of the stable one.
+	To *int32 `json:"to,omitempty"`
+}
+
+// RolloutRevision A content that a syncset has or had.
+type RolloutRevision struct {
+	// Author The name of the token that wrote it, as far as that is recorded.
+	Author *string `json:"author,omitempty"`
+
+	// Clusters How many clusters had their turn with it. Those without a turn have the stable one.
+	Clusters int `json:"clusters"`
+
+	// Generation The document's generation that had it first.
+	Generation int64 `json:"generation"`
+
+	// Goal Whether the rollout leads to it.
+	Goal bool `json:"goal"`
+
+	// Made When it was made.
+	Made time.Time `json:"made"`
+
+	// Newest Whether the document has it.
+	Newest bool `json:"newest"`
+
+	// Revision Its number.
+	Revision int32 `json:"revision"`
+
+	// Stable Whether clusters have it whose turn has not come.
+	Stable bool `json:"stable"`
+}
+
+// RolloutRevisionList The revisions of a syncset that are kept.
+type RolloutRevisionList struct {
+	// Items The newest first.
+	Items []RolloutRevision `json:"items"`
+}
+
+// RolloutState How far the rollout of a syncset is.
+type RolloutState struct {
+	// Actor Who has brought it into this state by a command; absent if nobody has.
+	Actor *string `json:"actor,omitempty"`
+
+	// Commands The actions that are possible now.
+	Commands []string `json:"commands"`
+
+	// ForSeconds Seconds since then.
+	ForSeconds int64 `json:"forSeconds"`
+
+	// Kind `SyncSet` or `SelectorSyncSet`.
+	Kind string `json:"kind"`
+
+	// Message The same in a sentence.
+	Message *string `json:"message,omitempty"`
+
+	// Name The syncset's name.
+	Name string `json:"name"`
+
+	// Namespace The syncset's namespace; absent for a `SelectorSyncSet`.
+	Namespace *string `json:"namespace,omitempty"`
+
+	// Newest The revision that the document has.
+	Newest int32 `json:"newest"`
+
+	// NextStep What somebody can do, if it does not go on without.
+	NextStep *string `json:"nextStep,omitempty"`
+
+	// Reason What it waits for, or why it has stopped: a word of a closed set.
+	Reason *string `json:"reason,omitempty"`
+
+	// Revision The revision to which it leads.
+	Revision int32 `json:"revision"`
+
+	// Since Since when it is in this state.
+	Since time.Time `json:"since"`
+
+	// Stable The revision that clusters have whose turn has not come; absent while there is none.
+	Stable *int32 `json:"stable,omitempty"`
+
+	// State `Running`, `Stopped`, `RollingBack`, `RolledBack` or `Complete`.
+	State string `json:"state"`
+
+	// Wave The wave that runs; absent unless one does.
+	Wave *string `json:"wave,omitempty"`
+
+	// Waves Each wave with its clusters; absent in a list and after a command.
+	Waves *[]RolloutWaveState `json:"waves,omitempty"`
+}
+
+// RolloutStateList Rollouts of syncsets.
+type RolloutStateList struct {
+	// Items Those first that have stopped, and those last that are complete.
+	Items []RolloutState `json:"items"`
+
+	// More How many more there are.
+	More int `json:"more"`
+}
+
+// RolloutWave Some of a syncset's clusters: with `clusterSelector` or `percent`.
+type RolloutWave struct {
+	// ClusterSelector The clusters with these labels that are in no earlier wave.
+	ClusterSelector *LabelSelector `json:"clusterSelector,omitempty"`
+
+	// Name Its name: a DNS label that no other wave has, and not `rest`.
+	Name string `json:"name"`
+
+	// Pause Whether the next wave waits until somebody promotes the rollout.
+	Pause *bool `json:"pause,omitempty"`
+
+	// Percent So much of all clusters is in this wave or an earlier one.
+	Percent *int32 `json:"percent,omitempty"`
+
+	// Soak How long its clusters are watched before the next wave begins: a duration from `0s`, the default, to `30d`.
+	Soak *string `json:"soak,omitempty"`
+}
+
+// RolloutWaveState How far a wave is.
+type RolloutWaveState struct {
+	// Away How many have not had their turn and are paused, or do not answer.
+	Away int `json:"away"`
+
+	// Clusters How many clusters are in it.
+	Clusters int `json:"clusters"`
+
+	// Done How many of these have applied the revision, and work if that is read.
+	Done int `json:"done"`
+
+	// Failed How many of these have failed.
+	Failed int `json:"failed"`
+
+	// Name Its name; `rest` has the clusters that are in no other.
+	Name string `json:"name"`
+
+	// Released How many of them have had their turn.
+	Released int `json:"released"`
+
+	// State `waiting`, `running` or `passed`.
+	State string `json:"state"`
 }
 
 // Secret Values that syncsets copy to clusters. The values are never shown.
@@ -1292,6 +1502,9 @@ type SelectorSyncSetSpec struct {
 	// Resources Objects: manifests with `apiVersion`, `kind` and `metadata.name`. A core `Secret` has no values: `secretMappings` bring them.
 	Resources *[]map[string]interface{} `json:"resources,omitempty"`
 
+	// Rollout Given, even if empty: a change of the content reaches the clusters in waves.
+	Rollout *Rollout `json:"rollout,omitempty"`
+
 	// SecretMappings Secrets that are copied to the cluster.
 	SecretMappings *[]SecretMapping `json:"secretMappings,omitempty"`
 }
@@ -1423,6 +1636,9 @@ type SyncSetDiff struct {
 
 	// NoLongerClusters The first of those, by namespace and name.
 	NoLongerClusters []ClusterReference `json:"noLongerClusters"`
+
+	// Rollout In which waves it would reach its clusters, or that it has no rollout any more; absent if neither it nor the stored one has one.
+	Rollout *string `json:"rollout,omitempty"`
 
 	// Sample The clusters on which it was tried.
 	Sample []SyncSetDiffOfCluster `json:"sample"`
@@ -1618,6 +1834,9 @@ type SyncSetSpec struct {
 
 	// Resources Objects: manifests with `apiVersion`, `kind` and `metadata.name`. A core `Secret` has no values: `secretMappings` bring them.
 	Resources *[]map[string]interface{} `json:"resources,omitempty"`
+
+	// Rollout Given, even if empty: a change of the content reaches the clusters in waves.
+	Rollout *Rollout `json:"rollout,omitempty"`
 
 	// SecretMappings Secrets that are copied to the cluster.
 	SecretMappings *[]SecretMapping `json:"secretMappings,omitempty"`
@@ -1933,6 +2152,15 @@ type ListHistoryParams struct {
 
 	// Continue What the page before has under continue
 	Continue *string `form:"continue,omitempty" json:"continue,omitempty"`
+}
+
+// ListRolloutsParams defines parameters for ListRollouts.
+type ListRolloutsParams struct {
+	// Namespace Only clusters of this namespace
+	Namespace *string `form:"namespace,omitempty" json:"namespace,omitempty"`
+
+	// Limit Most rollouts; 200 by default
+	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
 }
 
 // ListSecretsParams defines parameters for ListSecrets.
@@ -2349,6 +2577,9 @@ type PatchSelectorSyncSetApplicationMergePatchPlusJSONRequestBody PatchSelectorS
 // ReplaceSelectorSyncSetJSONRequestBody defines body for ReplaceSelectorSyncSet for application/json ContentType.
 type ReplaceSelectorSyncSetJSONRequestBody = SelectorSyncSetReplace
 
+// SteerSelectorSyncSetRolloutJSONRequestBody defines body for SteerSelectorSyncSetRollout for application/json ContentType.
+type SteerSelectorSyncSetRolloutJSONRequestBody = RolloutOrder
+
 // PatchSelectorSyncSetStatusApplicationJSONPatchPlusJSONRequestBody defines body for PatchSelectorSyncSetStatus for application/json-patch+json ContentType.
 type PatchSelectorSyncSetStatusApplicationJSONPatchPlusJSONRequestBody = PatchSelectorSyncSetStatusApplicationJSONPatchPlusJSONBody
 
@@ -2375,6 +2606,9 @@ type PatchSyncSetApplicationMergePatchPlusJSONRequestBody PatchSyncSetApplicatio
 
 // ReplaceSyncSetJSONRequestBody defines body for ReplaceSyncSet for application/json ContentType.
 type ReplaceSyncSetJSONRequestBody = SyncSetReplace
+
+// SteerSyncSetRolloutJSONRequestBody defines body for SteerSyncSetRollout for application/json ContentType.
+type SteerSyncSetRolloutJSONRequestBody = RolloutOrder
 
 // PatchSyncSetStatusApplicationJSONPatchPlusJSONRequestBody defines body for PatchSyncSetStatus for application/json-patch+json ContentType.
 type PatchSyncSetStatusApplicationJSONPatchPlusJSONRequestBody = PatchSyncSetStatusApplicationJSONPatchPlusJSONBody
@@ -3113,6 +3347,11 @@ type ClientInterface interface {
 	// Corresponds with GET /v1/history (the `ListHistory` operationId).
 	ListHistory(ctx context.Context, params *ListHistoryParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListRollouts The rollouts of the syncsets that the caller may read
+	//
+	// Corresponds with GET /v1/rollouts (the `ListRollouts` operationId).
+	ListRollouts(ctx context.Context, params *ListRolloutsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// ListSecrets List documents, or watch them with `watch=true`
 	//
 	// Corresponds with GET /v1/secrets (the `ListSecrets` operationId).
@@ -3294,6 +3533,30 @@ type ClientInterface interface {
 	// Corresponds with PUT /v1/selectorsyncsets/{name} (the `ReplaceSelectorSyncSet` operationId).
 	ReplaceSelectorSyncSet(ctx context.Context, name string, params *ReplaceSelectorSyncSetParams, body ReplaceSelectorSyncSetJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// GetSelectorSyncSetRollout How far the rollout of a syncset is, wave by wave
+	//
+	// Corresponds with GET /v1/selectorsyncsets/{name}/rollout (the `GetSelectorSyncSetRollout` operationId).
+	GetSelectorSyncSetRollout(ctx context.Context, name string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SteerSelectorSyncSetRolloutWithBody Pause, resume, promote, abort or undo the rollout of a syncset
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/selectorsyncsets/{name}/rollout (the `SteerSelectorSyncSetRollout` operationId).
+	SteerSelectorSyncSetRolloutWithBody(ctx context.Context, name string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SteerSelectorSyncSetRollout Pause, resume, promote, abort or undo the rollout of a syncset
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/selectorsyncsets/{name}/rollout (the `SteerSelectorSyncSetRollout` operationId).
+	SteerSelectorSyncSetRollout(ctx context.Context, name string, body SteerSelectorSyncSetRolloutJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListSelectorSyncSetRevisions The contents of a syncset that are kept, and how many clusters have each
+	//
+	// Corresponds with GET /v1/selectorsyncsets/{name}/rollout/revisions (the `ListSelectorSyncSetRevisions` operationId).
+	ListSelectorSyncSetRevisions(ctx context.Context, name string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// PatchSelectorSyncSetStatusWithBody Change parts of the status; needs role `admin`
 	//
 	// Takes any type of body and a specified content type.
@@ -3420,6 +3683,30 @@ type ClientInterface interface {
 	//
 	// Corresponds with PUT /v1/syncsets/{namespace}/{name} (the `ReplaceSyncSet` operationId).
 	ReplaceSyncSet(ctx context.Context, namespace string, name string, params *ReplaceSyncSetParams, body ReplaceSyncSetJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetSyncSetRollout How far the rollout of a syncset is, wave by wave
+	//
+	// Corresponds with GET /v1/syncsets/{namespace}/{name}/rollout (the `GetSyncSetRollout` operationId).
+	GetSyncSetRollout(ctx context.Context, namespace string, name string, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SteerSyncSetRolloutWithBody Pause, resume, promote, abort or undo the rollout of a syncset
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with POST /v1/syncsets/{namespace}/{name}/rollout (the `SteerSyncSetRollout` operationId).
+	SteerSyncSetRolloutWithBody(ctx context.Context, namespace string, name string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// SteerSyncSetRollout Pause, resume, promote, abort or undo the rollout of a syncset
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with POST /v1/syncsets/{namespace}/{name}/rollout (the `SteerSyncSetRollout` operationId).
+	SteerSyncSetRollout(ctx context.Context, namespace string, name string, body SteerSyncSetRolloutJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// ListSyncSetRevisions The contents of a syncset that are kept, and how many clusters have each
+	//
+	// Corresponds with GET /v1/syncsets/{namespace}/{name}/rollout/revisions (the `ListSyncSetRevisions` operationId).
+	ListSyncSetRevisions(ctx context.Context, namespace string, name string, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// PatchSyncSetStatusWithBody Change parts of the status; needs role `admin`
 	//
@@ -3991,6 +4278,21 @@ func (c *Client) ListHistory(ctx context.Context, params *ListHistoryParams, req
 	return c.Client.Do(req)
 }
 
+// ListRollouts The rollouts of the syncsets that the caller may read
+//
+// Corresponds with GET /v1/rollouts (the `ListRollouts` operationId).
+func (c *Client) ListRollouts(ctx context.Context, params *ListRolloutsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListRolloutsRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // ListSecrets List documents, or watch them with `watch=true`
 //
 // Corresponds with GET /v1/secrets (the `ListSecrets` operationId).
@@ -4442,6 +4744,70 @@ func (c *Client) ReplaceSelectorSyncSet(ctx context.Context, name string, params
 	return c.Client.Do(req)
 }
 
+// GetSelectorSyncSetRollout How far the rollout of a syncset is, wave by wave
+//
+// Corresponds with GET /v1/selectorsyncsets/{name}/rollout (the `GetSelectorSyncSetRollout` operationId).
+func (c *Client) GetSelectorSyncSetRollout(ctx context.Context, name string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetSelectorSyncSetRolloutRequest(c.Server, name)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SteerSelectorSyncSetRolloutWithBody Pause, resume, promote, abort or undo the rollout of a syncset
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/selectorsyncsets/{name}/rollout (the `SteerSelectorSyncSetRollout` operationId).
+func (c *Client) SteerSelectorSyncSetRolloutWithBody(ctx context.Context, name string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSteerSelectorSyncSetRolloutRequestWithBody(c.Server, name, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SteerSelectorSyncSetRollout Pause, resume, promote, abort or undo the rollout of a syncset
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/selectorsyncsets/{name}/rollout (the `SteerSelectorSyncSetRollout` operationId).
+func (c *Client) SteerSelectorSyncSetRollout(ctx context.Context, name string, body SteerSelectorSyncSetRolloutJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSteerSelectorSyncSetRolloutRequest(c.Server, name, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListSelectorSyncSetRevisions The contents of a syncset that are kept, and how many clusters have each
+//
+// Corresponds with GET /v1/selectorsyncsets/{name}/rollout/revisions (the `ListSelectorSyncSetRevisions` operationId).
+func (c *Client) ListSelectorSyncSetRevisions(ctx context.Context, name string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListSelectorSyncSetRevisionsRequest(c.Server, name)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // PatchSelectorSyncSetStatusWithBody Change parts of the status; needs role `admin`
 //
 // Takes any type of body and a specified content type.
@@ -4749,6 +5115,70 @@ func (c *Client) ReplaceSyncSetWithBody(ctx context.Context, namespace string, n
 // Corresponds with PUT /v1/syncsets/{namespace}/{name} (the `ReplaceSyncSet` operationId).
 func (c *Client) ReplaceSyncSet(ctx context.Context, namespace string, name string, params *ReplaceSyncSetParams, body ReplaceSyncSetJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewReplaceSyncSetRequest(c.Server, namespace, name, params, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetSyncSetRollout How far the rollout of a syncset is, wave by wave
+//
+// Corresponds with GET /v1/syncsets/{namespace}/{name}/rollout (the `GetSyncSetRollout` operationId).
+func (c *Client) GetSyncSetRollout(ctx context.Context, namespace string, name string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetSyncSetRolloutRequest(c.Server, namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SteerSyncSetRolloutWithBody Pause, resume, promote, abort or undo the rollout of a syncset
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with POST /v1/syncsets/{namespace}/{name}/rollout (the `SteerSyncSetRollout` operationId).
+func (c *Client) SteerSyncSetRolloutWithBody(ctx context.Context, namespace string, name string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSteerSyncSetRolloutRequestWithBody(c.Server, namespace, name, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// SteerSyncSetRollout Pause, resume, promote, abort or undo the rollout of a syncset
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with POST /v1/syncsets/{namespace}/{name}/rollout (the `SteerSyncSetRollout` operationId).
+func (c *Client) SteerSyncSetRollout(ctx context.Context, namespace string, name string, body SteerSyncSetRolloutJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewSteerSyncSetRolloutRequest(c.Server, namespace, name, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// ListSyncSetRevisions The contents of a syncset that are kept, and how many clusters have each
+//
+// Corresponds with GET /v1/syncsets/{namespace}/{name}/rollout/revisions (the `ListSyncSetRevisions` operationId).
+func (c *Client) ListSyncSetRevisions(ctx context.Context, namespace string, name string, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListSyncSetRevisionsRequest(c.Server, namespace, name)
 	if err != nil {
 		return nil, err
 	}
@@ -6684,6 +7114,72 @@ func NewListHistoryRequest(server string, params *ListHistoryParams) (*http.Requ
 	return req, nil
 }
 
+// NewListRolloutsRequest constructs an http.Request for the ListRollouts method
+func NewListRolloutsRequest(server string, params *ListRolloutsParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/rollouts")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Namespace != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "namespace", *params.Namespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Limit != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewListSecretsRequest constructs an http.Request for the ListSecrets method
 func NewListSecretsRequest(server string, params *ListSecretsParams) (*http.Request, error) {
 	var err error
@@ -8051,6 +8547,121 @@ func NewReplaceSelectorSyncSetRequestWithBody(server string, name string, params
 	return req, nil
 }
 
+// NewGetSelectorSyncSetRolloutRequest constructs an http.Request for the GetSelectorSyncSetRollout method
+func NewGetSelectorSyncSetRolloutRequest(server string, name string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/selectorsyncsets/%s/rollout", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewSteerSelectorSyncSetRolloutRequest calls the generic SteerSelectorSyncSetRollout builder with application/json body
+func NewSteerSelectorSyncSetRolloutRequest(server string, name string, body SteerSelectorSyncSetRolloutJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewSteerSelectorSyncSetRolloutRequestWithBody(server, name, "application/json", bodyReader)
+}
+
+// NewSteerSelectorSyncSetRolloutRequestWithBody constructs an http.Request for the SteerSelectorSyncSetRollout method, with any body, and a specified content type
+func NewSteerSelectorSyncSetRolloutRequestWithBody(server string, name string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/selectorsyncsets/%s/rollout", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewListSelectorSyncSetRevisionsRequest constructs an http.Request for the ListSelectorSyncSetRevisions method
+func NewListSelectorSyncSetRevisionsRequest(server string, name string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/selectorsyncsets/%s/rollout/revisions", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewPatchSelectorSyncSetStatusRequestWithApplicationJSONPatchPlusJSONBody calls the generic PatchSelectorSyncSetStatus builder with application/json-patch+json body
 func NewPatchSelectorSyncSetStatusRequestWithApplicationJSONPatchPlusJSONBody(server string, name string, params *PatchSelectorSyncSetStatusParams, body PatchSelectorSyncSetStatusApplicationJSONPatchPlusJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
@@ -8987,6 +9598,142 @@ func NewReplaceSyncSetRequestWithBody(server string, namespace string, name stri
 	return req, nil
 }
 
+// NewGetSyncSetRolloutRequest constructs an http.Request for the GetSyncSetRollout method
+func NewGetSyncSetRolloutRequest(server string, namespace string, name string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "namespace", namespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/syncsets/%s/%s/rollout", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewSteerSyncSetRolloutRequest calls the generic SteerSyncSetRollout builder with application/json body
+func NewSteerSyncSetRolloutRequest(server string, namespace string, name string, body SteerSyncSetRolloutJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewSteerSyncSetRolloutRequestWithBody(server, namespace, name, "application/json", bodyReader)
+}
+
+// NewSteerSyncSetRolloutRequestWithBody constructs an http.Request for the SteerSyncSetRollout method, with any body, and a specified content type
+func NewSteerSyncSetRolloutRequestWithBody(server string, namespace string, name string, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "namespace", namespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/syncsets/%s/%s/rollout", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPost, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
+
+	return req, nil
+}
+
+// NewListSyncSetRevisionsRequest constructs an http.Request for the ListSyncSetRevisions method
+func NewListSyncSetRevisionsRequest(server string, namespace string, name string) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "namespace", namespace, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	var pathParam1 string
+
+	pathParam1, err = runtime.StyleParamWithOptions("simple", false, "name", name, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: ""})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/v1/syncsets/%s/%s/rollout/revisions", pathParam0, pathParam1)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewPatchSyncSetStatusRequestWithApplicationJSONPatchPlusJSONBody calls the generic PatchSyncSetStatus builder with application/json-patch+json body
 func NewPatchSyncSetStatusRequestWithApplicationJSONPatchPlusJSONBody(server string, namespace string, name string, params *PatchSyncSetStatusParams, body PatchSyncSetStatusApplicationJSONPatchPlusJSONRequestBody) (*http.Request, error) {
 	var bodyReader io.Reader
@@ -9470,6 +10217,13 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /v1/history (the `ListHistory` operationId).
 	ListHistoryWithResponse(ctx context.Context, params *ListHistoryParams, reqEditors ...RequestEditorFn) (*ListHistoryResponse, error)
 
+	// ListRolloutsWithResponse The rollouts of the syncsets that the caller may read
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/rollouts (the `ListRollouts` operationId).
+	ListRolloutsWithResponse(ctx context.Context, params *ListRolloutsParams, reqEditors ...RequestEditorFn) (*ListRolloutsResponse, error)
+
 	// ListSecretsWithResponse List documents, or watch them with `watch=true`
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -9659,6 +10413,34 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with PUT /v1/selectorsyncsets/{name} (the `ReplaceSelectorSyncSet` operationId).
 	ReplaceSelectorSyncSetWithResponse(ctx context.Context, name string, params *ReplaceSelectorSyncSetParams, body ReplaceSelectorSyncSetJSONRequestBody, reqEditors ...RequestEditorFn) (*ReplaceSelectorSyncSetResponse, error)
 
+	// GetSelectorSyncSetRolloutWithResponse How far the rollout of a syncset is, wave by wave
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/selectorsyncsets/{name}/rollout (the `GetSelectorSyncSetRollout` operationId).
+	GetSelectorSyncSetRolloutWithResponse(ctx context.Context, name string, reqEditors ...RequestEditorFn) (*GetSelectorSyncSetRolloutResponse, error)
+
+	// SteerSelectorSyncSetRolloutWithBodyWithResponse Pause, resume, promote, abort or undo the rollout of a syncset
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/selectorsyncsets/{name}/rollout (the `SteerSelectorSyncSetRollout` operationId).
+	SteerSelectorSyncSetRolloutWithBodyWithResponse(ctx context.Context, name string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SteerSelectorSyncSetRolloutResponse, error)
+
+	// SteerSelectorSyncSetRolloutWithResponse Pause, resume, promote, abort or undo the rollout of a syncset
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/selectorsyncsets/{name}/rollout (the `SteerSelectorSyncSetRollout` operationId).
+	SteerSelectorSyncSetRolloutWithResponse(ctx context.Context, name string, body SteerSelectorSyncSetRolloutJSONRequestBody, reqEditors ...RequestEditorFn) (*SteerSelectorSyncSetRolloutResponse, error)
+
+	// ListSelectorSyncSetRevisionsWithResponse The contents of a syncset that are kept, and how many clusters have each
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/selectorsyncsets/{name}/rollout/revisions (the `ListSelectorSyncSetRevisions` operationId).
+	ListSelectorSyncSetRevisionsWithResponse(ctx context.Context, name string, reqEditors ...RequestEditorFn) (*ListSelectorSyncSetRevisionsResponse, error)
+
 	// PatchSelectorSyncSetStatusWithBodyWithResponse Change parts of the status; needs role `admin`
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -9791,6 +10573,34 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with PUT /v1/syncsets/{namespace}/{name} (the `ReplaceSyncSet` operationId).
 	ReplaceSyncSetWithResponse(ctx context.Context, namespace string, name string, params *ReplaceSyncSetParams, body ReplaceSyncSetJSONRequestBody, reqEditors ...RequestEditorFn) (*ReplaceSyncSetResponse, error)
+
+	// GetSyncSetRolloutWithResponse How far the rollout of a syncset is, wave by wave
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/syncsets/{namespace}/{name}/rollout (the `GetSyncSetRollout` operationId).
+	GetSyncSetRolloutWithResponse(ctx context.Context, namespace string, name string, reqEditors ...RequestEditorFn) (*GetSyncSetRolloutResponse, error)
+
+	// SteerSyncSetRolloutWithBodyWithResponse Pause, resume, promote, abort or undo the rollout of a syncset
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/syncsets/{namespace}/{name}/rollout (the `SteerSyncSetRollout` operationId).
+	SteerSyncSetRolloutWithBodyWithResponse(ctx context.Context, namespace string, name string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SteerSyncSetRolloutResponse, error)
+
+	// SteerSyncSetRolloutWithResponse Pause, resume, promote, abort or undo the rollout of a syncset
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with POST /v1/syncsets/{namespace}/{name}/rollout (the `SteerSyncSetRollout` operationId).
+	SteerSyncSetRolloutWithResponse(ctx context.Context, namespace string, name string, body SteerSyncSetRolloutJSONRequestBody, reqEditors ...RequestEditorFn) (*SteerSyncSetRolloutResponse, error)
+
+	// ListSyncSetRevisionsWithResponse The contents of a syncset that are kept, and how many clusters have each
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /v1/syncsets/{namespace}/{name}/rollout/revisions (the `ListSyncSetRevisions` operationId).
+	ListSyncSetRevisionsWithResponse(ctx context.Context, namespace string, name string, reqEditors ...RequestEditorFn) (*ListSyncSetRevisionsResponse, error)
 
 	// PatchSyncSetStatusWithBodyWithResponse Change parts of the status; needs role `admin`
 	//
@@ -11122,6 +11932,62 @@ func (r ListHistoryResponse) StatusCode() int {
 	return 0
 }
 
+// ListRolloutsResponse401Headers the declared response headers of an HTTP 401 response for ListRollouts
+type ListRolloutsResponse401Headers struct {
+	WWWAuthenticate *string
+}
+
+// ListRolloutsResponse429Headers the declared response headers of an HTTP 429 response for ListRollouts
+type ListRolloutsResponse429Headers struct {
+	RetryAfter *int
+}
+
+// ListRolloutsResponse503Headers the declared response headers of an HTTP 503 response for ListRollouts
+type ListRolloutsResponse503Headers struct {
+	RetryAfter *int
+}
+
+type ListRolloutsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *RolloutStateList
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Problem
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *Problem
+	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationProblemJSON503 *Problem
+	// Headers401 the parsed response headers for an HTTP 401 response
+	Headers401 *ListRolloutsResponse401Headers
+	// Headers429 the parsed response headers for an HTTP 429 response
+	Headers429 *ListRolloutsResponse429Headers
+	// Headers503 the parsed response headers for an HTTP 503 response
+	Headers503 *ListRolloutsResponse503Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r ListRolloutsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListRolloutsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
 // ListSecretsResponse401Headers the declared response headers of an HTTP 401 response for ListSecrets
 type ListSecretsResponse401Headers struct {
 	WWWAuthenticate *string
@@ -12138,6 +13004,186 @@ func (r ReplaceSelectorSyncSetResponse) StatusCode() int {
 	return 0
 }
 
+// GetSelectorSyncSetRolloutResponse401Headers the declared response headers of an HTTP 401 response for GetSelectorSyncSetRollout
+type GetSelectorSyncSetRolloutResponse401Headers struct {
+	WWWAuthenticate *string
+}
+
+// GetSelectorSyncSetRolloutResponse429Headers the declared response headers of an HTTP 429 response for GetSelectorSyncSetRollout
+type GetSelectorSyncSetRolloutResponse429Headers struct {
+	RetryAfter *int
+}
+
+// GetSelectorSyncSetRolloutResponse503Headers the declared response headers of an HTTP 503 response for GetSelectorSyncSetRollout
+type GetSelectorSyncSetRolloutResponse503Headers struct {
+	RetryAfter *int
+}
+
+type GetSelectorSyncSetRolloutResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *RolloutState
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Problem
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Problem
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *Problem
+	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationProblemJSON503 *Problem
+	// Headers401 the parsed response headers for an HTTP 401 response
+	Headers401 *GetSelectorSyncSetRolloutResponse401Headers
+	// Headers429 the parsed response headers for an HTTP 429 response
+	Headers429 *GetSelectorSyncSetRolloutResponse429Headers
+	// Headers503 the parsed response headers for an HTTP 503 response
+	Headers503 *GetSelectorSyncSetRolloutResponse503Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r GetSelectorSyncSetRolloutResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetSelectorSyncSetRolloutResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// SteerSelectorSyncSetRolloutResponse401Headers the declared response headers of an HTTP 401 response for SteerSelectorSyncSetRollout
+type SteerSelectorSyncSetRolloutResponse401Headers struct {
+	WWWAuthenticate *string
+}
+
+// SteerSelectorSyncSetRolloutResponse429Headers the declared response headers of an HTTP 429 response for SteerSelectorSyncSetRollout
+type SteerSelectorSyncSetRolloutResponse429Headers struct {
+	RetryAfter *int
+}
+
+// SteerSelectorSyncSetRolloutResponse503Headers the declared response headers of an HTTP 503 response for SteerSelectorSyncSetRollout
+type SteerSelectorSyncSetRolloutResponse503Headers struct {
+	RetryAfter *int
+}
+
+type SteerSelectorSyncSetRolloutResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *RolloutState
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Problem
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Problem
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *Problem
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *Problem
+	// ApplicationProblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationProblemJSON422 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *Problem
+	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationProblemJSON503 *Problem
+	// Headers401 the parsed response headers for an HTTP 401 response
+	Headers401 *SteerSelectorSyncSetRolloutResponse401Headers
+	// Headers429 the parsed response headers for an HTTP 429 response
+	Headers429 *SteerSelectorSyncSetRolloutResponse429Headers
+	// Headers503 the parsed response headers for an HTTP 503 response
+	Headers503 *SteerSelectorSyncSetRolloutResponse503Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r SteerSelectorSyncSetRolloutResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r SteerSelectorSyncSetRolloutResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ListSelectorSyncSetRevisionsResponse401Headers the declared response headers of an HTTP 401 response for ListSelectorSyncSetRevisions
+type ListSelectorSyncSetRevisionsResponse401Headers struct {
+	WWWAuthenticate *string
+}
+
+// ListSelectorSyncSetRevisionsResponse429Headers the declared response headers of an HTTP 429 response for ListSelectorSyncSetRevisions
+type ListSelectorSyncSetRevisionsResponse429Headers struct {
+	RetryAfter *int
+}
+
+// ListSelectorSyncSetRevisionsResponse503Headers the declared response headers of an HTTP 503 response for ListSelectorSyncSetRevisions
+type ListSelectorSyncSetRevisionsResponse503Headers struct {
+	RetryAfter *int
+}
+
+type ListSelectorSyncSetRevisionsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *RolloutRevisionList
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Problem
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Problem
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *Problem
+	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationProblemJSON503 *Problem
+	// Headers401 the parsed response headers for an HTTP 401 response
+	Headers401 *ListSelectorSyncSetRevisionsResponse401Headers
+	// Headers429 the parsed response headers for an HTTP 429 response
+	Headers429 *ListSelectorSyncSetRevisionsResponse429Headers
+	// Headers503 the parsed response headers for an HTTP 503 response
+	Headers503 *ListSelectorSyncSetRevisionsResponse503Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r ListSelectorSyncSetRevisionsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListSelectorSyncSetRevisionsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
 // PatchSelectorSyncSetStatusResponse200Headers the declared response headers of an HTTP 200 response for PatchSelectorSyncSetStatus
 type PatchSelectorSyncSetStatusResponse200Headers struct {
 	ETag *string
@@ -12836,6 +13882,186 @@ func (r ReplaceSyncSetResponse) StatusCode() int {
 	return 0
 }
 
+// GetSyncSetRolloutResponse401Headers the declared response headers of an HTTP 401 response for GetSyncSetRollout
+type GetSyncSetRolloutResponse401Headers struct {
+	WWWAuthenticate *string
+}
+
+// GetSyncSetRolloutResponse429Headers the declared response headers of an HTTP 429 response for GetSyncSetRollout
+type GetSyncSetRolloutResponse429Headers struct {
+	RetryAfter *int
+}
+
+// GetSyncSetRolloutResponse503Headers the declared response headers of an HTTP 503 response for GetSyncSetRollout
+type GetSyncSetRolloutResponse503Headers struct {
+	RetryAfter *int
+}
+
+type GetSyncSetRolloutResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *RolloutState
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Problem
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Problem
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *Problem
+	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationProblemJSON503 *Problem
+	// Headers401 the parsed response headers for an HTTP 401 response
+	Headers401 *GetSyncSetRolloutResponse401Headers
+	// Headers429 the parsed response headers for an HTTP 429 response
+	Headers429 *GetSyncSetRolloutResponse429Headers
+	// Headers503 the parsed response headers for an HTTP 503 response
+	Headers503 *GetSyncSetRolloutResponse503Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r GetSyncSetRolloutResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetSyncSetRolloutResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// SteerSyncSetRolloutResponse401Headers the declared response headers of an HTTP 401 response for SteerSyncSetRollout
+type SteerSyncSetRolloutResponse401Headers struct {
+	WWWAuthenticate *string
+}
+
+// SteerSyncSetRolloutResponse429Headers the declared response headers of an HTTP 429 response for SteerSyncSetRollout
+type SteerSyncSetRolloutResponse429Headers struct {
+	RetryAfter *int
+}
+
+// SteerSyncSetRolloutResponse503Headers the declared response headers of an HTTP 503 response for SteerSyncSetRollout
+type SteerSyncSetRolloutResponse503Headers struct {
+	RetryAfter *int
+}
+
+type SteerSyncSetRolloutResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *RolloutState
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Problem
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Problem
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationProblemJSON409 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *Problem
+	// ApplicationProblemJSON415 the response for an HTTP 415 `application/problem+json` response
+	ApplicationProblemJSON415 *Problem
+	// ApplicationProblemJSON422 the response for an HTTP 422 `application/problem+json` response
+	ApplicationProblemJSON422 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *Problem
+	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationProblemJSON503 *Problem
+	// Headers401 the parsed response headers for an HTTP 401 response
+	Headers401 *SteerSyncSetRolloutResponse401Headers
+	// Headers429 the parsed response headers for an HTTP 429 response
+	Headers429 *SteerSyncSetRolloutResponse429Headers
+	// Headers503 the parsed response headers for an HTTP 503 response
+	Headers503 *SteerSyncSetRolloutResponse503Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r SteerSyncSetRolloutResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r SteerSyncSetRolloutResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ListSyncSetRevisionsResponse401Headers the declared response headers of an HTTP 401 response for ListSyncSetRevisions
+type ListSyncSetRevisionsResponse401Headers struct {
+	WWWAuthenticate *string
+}
+
+// ListSyncSetRevisionsResponse429Headers the declared response headers of an HTTP 429 response for ListSyncSetRevisions
+type ListSyncSetRevisionsResponse429Headers struct {
+	RetryAfter *int
+}
+
+// ListSyncSetRevisionsResponse503Headers the declared response headers of an HTTP 503 response for ListSyncSetRevisions
+type ListSyncSetRevisionsResponse503Headers struct {
+	RetryAfter *int
+}
+
+type ListSyncSetRevisionsResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *RolloutRevisionList
+	// ApplicationProblemJSON400 the response for an HTTP 400 `application/problem+json` response
+	ApplicationProblemJSON400 *Problem
+	// ApplicationProblemJSON401 the response for an HTTP 401 `application/problem+json` response
+	ApplicationProblemJSON401 *Problem
+	// ApplicationProblemJSON403 the response for an HTTP 403 `application/problem+json` response
+	ApplicationProblemJSON403 *Problem
+	// ApplicationProblemJSON404 the response for an HTTP 404 `application/problem+json` response
+	ApplicationProblemJSON404 *Problem
+	// ApplicationProblemJSON413 the response for an HTTP 413 `application/problem+json` response
+	ApplicationProblemJSON413 *Problem
+	// ApplicationProblemJSON429 the response for an HTTP 429 `application/problem+json` response
+	ApplicationProblemJSON429 *Problem
+	// ApplicationProblemJSON503 the response for an HTTP 503 `application/problem+json` response
+	ApplicationProblemJSON503 *Problem
+	// Headers401 the parsed response headers for an HTTP 401 response
+	Headers401 *ListSyncSetRevisionsResponse401Headers
+	// Headers429 the parsed response headers for an HTTP 429 response
+	Headers429 *ListSyncSetRevisionsResponse429Headers
+	// Headers503 the parsed response headers for an HTTP 503 response
+	Headers503 *ListSyncSetRevisionsResponse503Headers
+}
+
+// Status returns HTTPResponse.Status
+func (r ListSyncSetRevisionsResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListSyncSetRevisionsResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
 // PatchSyncSetStatusResponse200Headers the declared response headers of an HTTP 200 response for PatchSyncSetStatus
 type PatchSyncSetStatusResponse200Headers struct {
 	ETag *string
@@ -13412,6 +14638,19 @@ func (c *ClientWithResponses) ListHistoryWithResponse(ctx context.Context, param
 	return ParseListHistoryResponse(rsp)
 }
 
+// ListRolloutsWithResponse The rollouts of the syncsets that the caller may read
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/rollouts (the `ListRollouts` operationId).
+func (c *ClientWithResponses) ListRolloutsWithResponse(ctx context.Context, params *ListRolloutsParams, reqEditors ...RequestEditorFn) (*ListRolloutsResponse, error) {
+	rsp, err := c.ListRollouts(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListRolloutsResponse(rsp)
+}
+
 // ListSecretsWithResponse List documents, or watch them with `watch=true`
 //
 // Returns a wrapper object for the known response body format(s).
@@ -13763,6 +15002,58 @@ func (c *ClientWithResponses) ReplaceSelectorSyncSetWithResponse(ctx context.Con
 	return ParseReplaceSelectorSyncSetResponse(rsp)
 }
 
+// GetSelectorSyncSetRolloutWithResponse How far the rollout of a syncset is, wave by wave
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/selectorsyncsets/{name}/rollout (the `GetSelectorSyncSetRollout` operationId).
+func (c *ClientWithResponses) GetSelectorSyncSetRolloutWithResponse(ctx context.Context, name string, reqEditors ...RequestEditorFn) (*GetSelectorSyncSetRolloutResponse, error) {
+	rsp, err := c.GetSelectorSyncSetRollout(ctx, name, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetSelectorSyncSetRolloutResponse(rsp)
+}
+
+// SteerSelectorSyncSetRolloutWithBodyWithResponse Pause, resume, promote, abort or undo the rollout of a syncset
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/selectorsyncsets/{name}/rollout (the `SteerSelectorSyncSetRollout` operationId).
+func (c *ClientWithResponses) SteerSelectorSyncSetRolloutWithBodyWithResponse(ctx context.Context, name string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SteerSelectorSyncSetRolloutResponse, error) {
+	rsp, err := c.SteerSelectorSyncSetRolloutWithBody(ctx, name, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSteerSelectorSyncSetRolloutResponse(rsp)
+}
+
+// SteerSelectorSyncSetRolloutWithResponse Pause, resume, promote, abort or undo the rollout of a syncset
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/selectorsyncsets/{name}/rollout (the `SteerSelectorSyncSetRollout` operationId).
+func (c *ClientWithResponses) SteerSelectorSyncSetRolloutWithResponse(ctx context.Context, name string, body SteerSelectorSyncSetRolloutJSONRequestBody, reqEditors ...RequestEditorFn) (*SteerSelectorSyncSetRolloutResponse, error) {
+	rsp, err := c.SteerSelectorSyncSetRollout(ctx, name, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSteerSelectorSyncSetRolloutResponse(rsp)
+}
+
+// ListSelectorSyncSetRevisionsWithResponse The contents of a syncset that are kept, and how many clusters have each
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/selectorsyncsets/{name}/rollout/revisions (the `ListSelectorSyncSetRevisions` operationId).
+func (c *ClientWithResponses) ListSelectorSyncSetRevisionsWithResponse(ctx context.Context, name string, reqEditors ...RequestEditorFn) (*ListSelectorSyncSetRevisionsResponse, error) {
+	rsp, err := c.ListSelectorSyncSetRevisions(ctx, name, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListSelectorSyncSetRevisionsResponse(rsp)
+}
+
 // PatchSelectorSyncSetStatusWithBodyWithResponse Change parts of the status; needs role `admin`
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
@@ -14008,6 +15299,58 @@ func (c *ClientWithResponses) ReplaceSyncSetWithResponse(ctx context.Context, na
 		return nil, err
 	}
 	return ParseReplaceSyncSetResponse(rsp)
+}
+
+// GetSyncSetRolloutWithResponse How far the rollout of a syncset is, wave by wave
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/syncsets/{namespace}/{name}/rollout (the `GetSyncSetRollout` operationId).
+func (c *ClientWithResponses) GetSyncSetRolloutWithResponse(ctx context.Context, namespace string, name string, reqEditors ...RequestEditorFn) (*GetSyncSetRolloutResponse, error) {
+	rsp, err := c.GetSyncSetRollout(ctx, namespace, name, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetSyncSetRolloutResponse(rsp)
+}
+
+// SteerSyncSetRolloutWithBodyWithResponse Pause, resume, promote, abort or undo the rollout of a syncset
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/syncsets/{namespace}/{name}/rollout (the `SteerSyncSetRollout` operationId).
+func (c *ClientWithResponses) SteerSyncSetRolloutWithBodyWithResponse(ctx context.Context, namespace string, name string, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*SteerSyncSetRolloutResponse, error) {
+	rsp, err := c.SteerSyncSetRolloutWithBody(ctx, namespace, name, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSteerSyncSetRolloutResponse(rsp)
+}
+
+// SteerSyncSetRolloutWithResponse Pause, resume, promote, abort or undo the rollout of a syncset
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with POST /v1/syncsets/{namespace}/{name}/rollout (the `SteerSyncSetRollout` operationId).
+func (c *ClientWithResponses) SteerSyncSetRolloutWithResponse(ctx context.Context, namespace string, name string, body SteerSyncSetRolloutJSONRequestBody, reqEditors ...RequestEditorFn) (*SteerSyncSetRolloutResponse, error) {
+	rsp, err := c.SteerSyncSetRollout(ctx, namespace, name, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseSteerSyncSetRolloutResponse(rsp)
+}
+
+// ListSyncSetRevisionsWithResponse The contents of a syncset that are kept, and how many clusters have each
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /v1/syncsets/{namespace}/{name}/rollout/revisions (the `ListSyncSetRevisions` operationId).
+func (c *ClientWithResponses) ListSyncSetRevisionsWithResponse(ctx context.Context, namespace string, name string, reqEditors ...RequestEditorFn) (*ListSyncSetRevisionsResponse, error) {
+	rsp, err := c.ListSyncSetRevisions(ctx, namespace, name, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListSyncSetRevisionsResponse(rsp)
 }
 
 // PatchSyncSetStatusWithBodyWithResponse Change parts of the status; needs role `admin`
@@ -16560,6 +17903,107 @@ func ParseListHistoryResponse(rsp *http.Response) (*ListHistoryResponse, error) 
 	return response, nil
 }
 
+// ParseListRolloutsResponse parses an HTTP response from a ListRolloutsWithResponse call
+func ParseListRolloutsResponse(rsp *http.Response) (*ListRolloutsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListRolloutsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest RolloutStateList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 401:
+		var headers ListRolloutsResponse401Headers
+		if values := rsp.Header.Values("WWW-Authenticate"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "WWW-Authenticate", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.WWWAuthenticate = &value
+		}
+		response.Headers401 = &headers
+	case rsp.StatusCode == 429:
+		var headers ListRolloutsResponse429Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		response.Headers429 = &headers
+	case rsp.StatusCode == 503:
+		var headers ListRolloutsResponse503Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		response.Headers503 = &headers
+	}
+
+	return response, nil
+}
+
 // ParseListSecretsResponse parses an HTTP response from a ListSecretsWithResponse call
 func ParseListSecretsResponse(rsp *http.Response) (*ListSecretsResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -18573,6 +20017,351 @@ func ParseReplaceSelectorSyncSetResponse(rsp *http.Response) (*ReplaceSelectorSy
 	return response, nil
 }
 
+// ParseGetSelectorSyncSetRolloutResponse parses an HTTP response from a GetSelectorSyncSetRolloutWithResponse call
+func ParseGetSelectorSyncSetRolloutResponse(rsp *http.Response) (*GetSelectorSyncSetRolloutResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetSelectorSyncSetRolloutResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest RolloutState
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 401:
+		var headers GetSelectorSyncSetRolloutResponse401Headers
+		if values := rsp.Header.Values("WWW-Authenticate"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "WWW-Authenticate", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.WWWAuthenticate = &value
+		}
+		response.Headers401 = &headers
+	case rsp.StatusCode == 429:
+		var headers GetSelectorSyncSetRolloutResponse429Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		response.Headers429 = &headers
+	case rsp.StatusCode == 503:
+		var headers GetSelectorSyncSetRolloutResponse503Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		response.Headers503 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseSteerSelectorSyncSetRolloutResponse parses an HTTP response from a SteerSelectorSyncSetRolloutWithResponse call
+func ParseSteerSelectorSyncSetRolloutResponse(rsp *http.Response) (*SteerSelectorSyncSetRolloutResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &SteerSelectorSyncSetRolloutResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest RolloutState
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 401:
+		var headers SteerSelectorSyncSetRolloutResponse401Headers
+		if values := rsp.Header.Values("WWW-Authenticate"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "WWW-Authenticate", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.WWWAuthenticate = &value
+		}
+		response.Headers401 = &headers
+	case rsp.StatusCode == 429:
+		var headers SteerSelectorSyncSetRolloutResponse429Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		response.Headers429 = &headers
+	case rsp.StatusCode == 503:
+		var headers SteerSelectorSyncSetRolloutResponse503Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		response.Headers503 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseListSelectorSyncSetRevisionsResponse parses an HTTP response from a ListSelectorSyncSetRevisionsWithResponse call
+func ParseListSelectorSyncSetRevisionsResponse(rsp *http.Response) (*ListSelectorSyncSetRevisionsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListSelectorSyncSetRevisionsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest RolloutRevisionList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 401:
+		var headers ListSelectorSyncSetRevisionsResponse401Headers
+		if values := rsp.Header.Values("WWW-Authenticate"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "WWW-Authenticate", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.WWWAuthenticate = &value
+		}
+		response.Headers401 = &headers
+	case rsp.StatusCode == 429:
+		var headers ListSelectorSyncSetRevisionsResponse429Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		response.Headers429 = &headers
+	case rsp.StatusCode == 503:
+		var headers ListSelectorSyncSetRevisionsResponse503Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		response.Headers503 = &headers
+	}
+
+	return response, nil
+}
+
 // ParsePatchSelectorSyncSetStatusResponse parses an HTTP response from a PatchSelectorSyncSetStatusWithResponse call
 func ParsePatchSelectorSyncSetStatusResponse(rsp *http.Response) (*PatchSelectorSyncSetStatusResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -19932,6 +21721,351 @@ func ParseReplaceSyncSetResponse(rsp *http.Response) (*ReplaceSyncSetResponse, e
 		response.Headers429 = &headers
 	case rsp.StatusCode == 503:
 		var headers ReplaceSyncSetResponse503Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		response.Headers503 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseGetSyncSetRolloutResponse parses an HTTP response from a GetSyncSetRolloutWithResponse call
+func ParseGetSyncSetRolloutResponse(rsp *http.Response) (*GetSyncSetRolloutResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetSyncSetRolloutResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest RolloutState
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 401:
+		var headers GetSyncSetRolloutResponse401Headers
+		if values := rsp.Header.Values("WWW-Authenticate"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "WWW-Authenticate", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.WWWAuthenticate = &value
+		}
+		response.Headers401 = &headers
+	case rsp.StatusCode == 429:
+		var headers GetSyncSetRolloutResponse429Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		response.Headers429 = &headers
+	case rsp.StatusCode == 503:
+		var headers GetSyncSetRolloutResponse503Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		response.Headers503 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseSteerSyncSetRolloutResponse parses an HTTP response from a SteerSyncSetRolloutWithResponse call
+func ParseSteerSyncSetRolloutResponse(rsp *http.Response) (*SteerSyncSetRolloutResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &SteerSyncSetRolloutResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest RolloutState
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON409 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 415:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON415 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 422:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON422 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 401:
+		var headers SteerSyncSetRolloutResponse401Headers
+		if values := rsp.Header.Values("WWW-Authenticate"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "WWW-Authenticate", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.WWWAuthenticate = &value
+		}
+		response.Headers401 = &headers
+	case rsp.StatusCode == 429:
+		var headers SteerSyncSetRolloutResponse429Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		response.Headers429 = &headers
+	case rsp.StatusCode == 503:
+		var headers SteerSyncSetRolloutResponse503Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		response.Headers503 = &headers
+	}
+
+	return response, nil
+}
+
+// ParseListSyncSetRevisionsResponse parses an HTTP response from a ListSyncSetRevisionsWithResponse call
+func ParseListSyncSetRevisionsResponse(rsp *http.Response) (*ListSyncSetRevisionsResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListSyncSetRevisionsResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest RolloutRevisionList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 400:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON400 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 401:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON401 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 403:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON403 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 404:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON404 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON413 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 429:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON429 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 503:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationProblemJSON503 = &dest
+
+	}
+
+	switch {
+	case rsp.StatusCode == 401:
+		var headers ListSyncSetRevisionsResponse401Headers
+		if values := rsp.Header.Values("WWW-Authenticate"); len(values) > 0 {
+			var value string
+			if err := runtime.BindStyledParameterWithOptions("simple", "WWW-Authenticate", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.WWWAuthenticate = &value
+		}
+		response.Headers401 = &headers
+	case rsp.StatusCode == 429:
+		var headers ListSyncSetRevisionsResponse429Headers
+		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
+			var value int
+			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			}
+			headers.RetryAfter = &value
+		}
+		response.Headers429 = &headers
+	case rsp.StatusCode == 503:
+		var headers ListSyncSetRevisionsResponse503Headers
 		if values := rsp.Header.Values("Retry-After"); len(values) > 0 {
 			var value int
 			if err := runtime.BindStyledParameterWithOptions("simple", "Retry-After", values[0], &value, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "integer", Format: ""}); err != nil {

@@ -91,7 +91,7 @@ fn a_rollout_is_steered_by_those_who_may_write_the_syncset_and_seen_by_those_who
             let role = if of == "*" { "admin" } else { "write" };
             let list = shown(&mut stage.replica.client().with_token(&token(role, of)), "/v1/rollouts").await;
             let mut found: Vec<_> = list["items"].as_array().expect("items").iter().map(|item| &item["name"]).collect();
-            found.sort_by_key(|name| name.to_string());
+            found.sort_by_key(ToString::to_string);
             assert_eq!(
                 (found, &list["more"]),
                 (names.iter().map(|name| json!(name)).collect::<Vec<_>>().iter().collect(), &json!(0)),
