@@ -258,7 +258,8 @@ fn unreadable(error: StoreError) -> Problem {
 
 async fn list(api: Arc<SyncsetApi>, request: ApiRequest) -> Result<RolloutStateList, Problem> {
     let limit = i64::from(request.number("limit").unwrap_or(MOST));
-    let found = rollouts::rollouts(&api.database, &places(&request)?, limit).await;
+    let places = places(&request)?;
+    let found = rollouts::rollouts(&api.database, |parameters| places.condition(parameters), limit).await;
     let (shown, more) = found.map_err(unreadable)?;
     let now = Timestamp::now();
     Ok(RolloutStateList { items: shown.iter().map(|shown| RolloutState::of(shown, None, now)).collect(), more })

@@ -5,11 +5,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::db::{Database, Json, Row, Type, column};
+use crate::db::{self, Database, Json, Row, Type, column};
 use crate::documents::{Author, Entry, IS_WHOLE, Key, Kind, ListError, Parameters};
 use crate::syncset::plan::rollout::{Reason, Refused, Rollout, State};
-use crate::syncset::run::counts::fleet::Places;
-use crate::syncset::run::dispatch::DispatchError;
 use crate::syncset::run::store::StoreError;
 
 /// The syncsets `c` that have a rollout `r`.
@@ -274,15 +272,16 @@ impl ShownRollout {
     }
 }
 
-/// Rollouts of syncsets in these places, those first that have stopped; and how many more there are.
+/// Rollouts of the syncsets `c` for which a condition holds, which is preceded by `and`: those first that have stopped; and how many more there
+/// are.
 pub async fn rollouts(
     database: &Database,
-    places: &Places,
+    within: impl FnOnce(&mut Parameters) -> String,
     most: i64,
 ) -> Result<(Vec<ShownRollout>, usize), StoreError> {
     const QUERY: &str = "rollouts";
     let mut parameters = Parameters::default();
-    let within = places.condition(&mut parameters);
+    let within = within(&mut parameters);
     let limit = parameters.number(most);
     let text = format!(
         "select w.is_whole, s.* from (select {IS_WHOLE} as is_whole from towline_meta m, towline_version s) w left join lateral ( \
@@ -301,7 +300,7 @@ pub async fn rollouts(
 }
 
 /// Rollouts that have stopped, the last ones first.
-pub async fn stopped_rollouts(database: &Database, most: i64) -> Result<Vec<ShownRollout>, DispatchError> {
+pub async fn stopped_rollouts(database: &Database, most: i64) -> Result<Vec<ShownRollout>, db::Error> {
     const QUERY: &str = "stopped_rollouts";
     let text = format!(
         "select {} {OF_ROLLOUTS} and r.state = 'Stopped' order by r.since desc, c.kind, c.namespace, c.name limit $1",
