@@ -178,15 +178,15 @@ fn commands_show_rollouts_and_their_revisions_and_ask_before_they_move_clusters_
         let (reader, writer) = (token_file("read", "foo"), token_file("write", "foo"));
         set(&stage, "state = 'Complete', reason = '', stable = 1, started = edited").await;
         apply(&mut admin, &syncset("2")).await;
-        set(&stage, "state = 'Stopped', reason = 'Failures', message = '1 cluster has failed', goal = 2, started = edited, since = now() - interval '90 s'").await;
+        set(&stage, "state = 'Stopped', reason = 'Failures', message = '1 cluster has failed', goal = 2, started = edited, since = now() - interval '30 min'").await;
         let list = stage.expect(&["rollout", "status", "--token-file", &reader]).await;
         assert!(
-            list.contains("SyncSet foo/base   Stopped   Failures   canary   1 → 2      1m    edit the syncset"),
+            list.contains("SyncSet foo/base   Stopped   Failures   canary   1 → 2      30m   edit the syncset"),
             "{list}"
         );
         let status = stage.expect(&["rollout", "status", "foo/base", "--token-file", &reader]).await;
         let mut lines = status.lines();
-        assert_eq!(lines.next(), Some("SyncSet foo/base: Stopped (Failures) for 1m, revision 1 → 2"));
+        assert_eq!(lines.next(), Some("SyncSet foo/base: Stopped (Failures) for 30m, revision 1 → 2"));
         assert!(
             status
                 .contains("now: 1 cluster has failed\nnext step: edit the syncset, or `towline rollout undo foo/base`"),
