@@ -97,7 +97,7 @@ pub mod syncset {
     }
     pub mod dispatch {
         pub use crate::syncset::run::dispatch::{
-            Dispatch, DispatchError, DispatchObserver, Dispatcher, SuspendedSyncset, Turn, approve, suspended,
+            Dispatch, DispatchError, DispatchObserver, Dispatcher, Rollouts, SuspendedSyncset, Turn, approve, suspended,
         };
     }
     pub mod kubeconfig {

@@ -13,6 +13,7 @@ use crate::config::names::{is_label, is_subdomain};
 use crate::documents::{Fault, Key, Kind, Problem, ProblemKind, not_found};
 use crate::job::routes::{ApiDescription, ApiRequest, ApiRoute, QueryParameter, QueryValue, Right};
 use crate::syncset::plan::rollout::{Counts, State};
+use crate::syncset::run::dispatch::waves;
 use crate::syncset::run::rollouts::{self, Order, OrderError, Revision, ShownRollout, possible};
 use crate::syncset::run::store::StoreError;
 
@@ -269,7 +270,8 @@ async fn one(api: Arc<SyncsetApi>, kind: Kind, request: ApiRequest) -> Result<Ro
     let key = key(kind, Right::Read, &request)?;
     let found = rollouts::one(&api.database, &key).await.map_err(unreadable)?;
     let shown = found.ok_or_else(|| without(&key))?;
-    Ok(RolloutState::of(&shown, None, Timestamp::now()))
+    let waves = waves(&api.database, &key).await.map_err(|error| unreadable(error.into()))?;
+    Ok(RolloutState::of(&shown, waves.as_deref(), Timestamp::now()))
 }
 
 async fn revisions(api: Arc<SyncsetApi>, kind: Kind, request: ApiRequest) -> Result<RolloutRevisionList, Problem> {

@@ -20,7 +20,6 @@ pub mod parse;
 pub mod pass;
 pub mod render;
 pub mod retry;
-#[cfg_attr(not(test), expect(dead_code, unused_imports, reason = "commands and the dispatcher use it next"))]
 pub mod rollout;
 pub mod rows;
 pub mod spec;

@@ -224,6 +224,9 @@ macro_rules! state {
     };
 }
 
+/// What pauses a cluster `c`, as an expression; parameter $1 are [`PAUSES`]. [`is_paused`] reads it.
+pub(super) const PAUSE: &str = pause!();
+
 pub mod fleet;
 
 /// Clusters by state and by what pauses them.
@@ -338,7 +341,8 @@ fn state_of(name: &str, pause: Option<&str>, now: Timestamp) -> SyncState {
     SyncState::ALL.into_iter().find(|state| state.as_str() == name).unwrap_or(SyncState::Due)
 }
 
-fn is_paused(pause: Option<&str>, now: Timestamp) -> bool {
+/// Whether this pauses a cluster at this time.
+pub(super) fn is_paused(pause: Option<&str>, now: Timestamp) -> bool {
     pause.is_some_and(|pause| pause.is_empty() || pauses_at(pause, now))
 }
 

@@ -22,6 +22,7 @@ mod preparing;
 mod protocol;
 mod raw;
 mod revisions;
+mod rollouts;
 mod schema;
 pub(crate) mod usage;
 mod versions;

@@ -22,7 +22,9 @@ use uuid::Uuid;
 
 pub use commands::Refused;
 pub use decide::{Counts, count, decide};
-pub use spec::{Amount, OnFailure, Spec, Takes, Wave};
+#[cfg(test)]
+use spec::{Amount, Wave};
+pub use spec::{OnFailure, Spec, Takes};
 
 use crate::syncset::plan::health;
 

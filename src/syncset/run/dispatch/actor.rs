@@ -3,7 +3,7 @@
 //! State: a connection that listens to `towline`, which every write notifies; the cursor is in the database, in the row of the claim.
 //! Only the holder of the leader claim `dispatcher` works, and each of its transactions checks the claim itself. Nobody sends to this
 //! actor: any number of notifications causes one read, and a lost one costs a second. It dispatches until the end of the log, then
-//! waits. Once an hour it looks for clusters without a row of work. A failed statement is repeated with the listener's back-off.
+//! waits. While there are rollouts, it moves them on about once a second. Once an hour it looks for clusters without a row of work. A failed statement is repeated with the listener's back-off.
 //! Restart: it continues at the cursor. Drain: it ends at once, since a transaction that is not committed has done nothing.
 
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
 use super::DispatchError;
+use super::rollout::Rollouts;
 use super::turn::{Dispatch, Turn};
 use crate::actor::{BoxError, ChildSpec, Scope};
 use crate::cluster::full_text;
@@ -117,6 +118,7 @@ impl Subscriber for Follower<'_> {
         let dispatch = Dispatch::new(self.of.database.clone()).over(self.of.broker.clone());
         let dispatch = if self.of.is_guarding { dispatch } else { dispatch.unguarded() };
         let (mut mend_at, mut tidy_at) = (Instant::now(), Instant::now());
+        let mut rollouts = Rollouts::unknown();
         loop {
             let began = Instant::now();
             let turn = self.turn(&dispatch).await?;
@@ -126,13 +128,18 @@ impl Subscriber for Follower<'_> {
                 self.tidy(&dispatch).await?;
                 tidy_at = Instant::now() + TIDY_EVERY;
             }
+            let roll_at = rollouts.next(&turn);
+            if roll_at.is_some_and(|at| at <= Instant::now()) {
+                self.roll(&dispatch, &mut rollouts).await?;
+            }
             if !turn.has_more {
                 if mend_at <= Instant::now() {
                     mend_at = Instant::now() + MEND_EVERY;
                     self.mend(&dispatch).await?;
                 }
                 tokio::time::sleep(pause).await;
-                let _elapsed = timeout(EVERY, self.notified.notified()).await;
+                let roll_in = rollouts.next(&Turn::default()).map(|at| at.saturating_duration_since(Instant::now()));
+                let _elapsed = timeout(EVERY.min(roll_in.unwrap_or(EVERY)), self.notified.notified()).await;
             }
         }
     }
@@ -166,6 +173,15 @@ impl Follower<'_> {
         let turn = not_expired(dispatch.tidy_in_pages(self.grant, &|| work.beat()).await)?;
         if turn != Turn::default() {
             self.of.observer.dispatched(turn);
+        }
+        Ok(())
+    }
+
+    async fn roll(&self, dispatch: &Dispatch, rollouts: &mut Rollouts) -> Result<(), db::Error> {
+        let work = self.scope.work();
+        let clusters = not_expired(dispatch.roll(self.grant, rollouts, &|| work.beat()).await)?;
+        if clusters > 0 {
+            tracing::debug!(clusters, "rollouts moved on");
         }
         Ok(())
     }

@@ -7,6 +7,8 @@
 //! A change's way: [`log`] reads it, [`concern`] says whom it concerns and what the guard has to check, [`guard`] checks that, and
 //! [`turn`] does these one after another and writes what comes of them.
 //!
+//! Beside that it moves rollouts on, about once a second ([`rollout`]).
+//!
 //! Before it moves the cursor it checks what the changes would delete.
 //! Passes delete nothing that was not checked, and nothing that is suspended; [`suspended`](suspended()) lists that, and [`approve`] lets it go.
 
@@ -22,11 +24,14 @@ mod concern;
 mod guard;
 mod log;
 mod remove;
+mod rollout;
 mod selection;
 mod suspended;
 mod turn;
 
 pub use actor::{DispatchObserver, Dispatcher};
+pub use rollout::Rollouts;
+pub(in crate::syncset) use rollout::waves;
 pub(in crate::syncset) use selection::{Parameter, Parameters, Selection};
 pub use suspended::{SuspendedSyncset, approve, suspended};
 pub use turn::{Dispatch, Turn};

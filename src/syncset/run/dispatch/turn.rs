@@ -25,10 +25,10 @@ const HELD: &str = "name = 'dispatcher' and holder = $1 and token = $2 and curso
 
 #[derive(Clone)]
 pub struct Dispatch {
-    database: Database,
-    broker: Option<Broker>,
+    pub(super) database: Database,
+    pub(super) broker: Option<Broker>,
     /// Whether deletions are suspended if they are too many.
-    is_guarding: bool,
+    pub(super) is_guarding: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,0 +1,394 @@
+//! The dispatcher moves rollouts: whom it gives their turn, that it neither loses nor repeats a step, and what it costs.
+
+use std::collections::BTreeSet;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+
+use serde_json::{Value, json};
+use towline::test_api::documents::Kind;
+use towline::test_api::syncset::dispatch::{DispatchError, Rollouts, Turn};
+
+use crate::documents::dispatch::{Leader, asked, document, removal, statements};
+use crate::documents::world::{Stage, Written, run};
+
+/// A database with clusters, a syncset for all of them, and a dispatcher.
+struct World {
+    stage: Stage,
+    writer: Written,
+    leader: Leader,
+    rollouts: Rollouts,
+    generation: i64,
+    /// What the documents of the syncset have besides their content.
+    rollout: Value,
+    health: Value,
+}
+
+/// First the canaries, then the others one by one.
+fn canary() -> Value {
+    json!({"waves": [{"name": "canary", "clusterSelector": {"matchLabels": {"tier": "canary"}}}], "maxConcurrent": 1})
+}
+
+fn names<const N: usize>(names: [&str; N]) -> BTreeSet<String> {
+    names.into_iter().map(str::to_owned).collect()
+}
+
+impl World {
+    /// So many clusters, of which c1 is a canary. All of them have the content `a`, which is the stable one.
+    async fn new(name: &str, clusters: usize, rollout: Value) -> Self {
+        let stage = Stage::new(name).await;
+        let writer = stage.writer();
+        for number in 1..=clusters {
+            let tier = if number == 1 { "canary" } else { "other" };
+            let labels = [("env", "prod"), ("tier", tier)];
+            writer.version(document(Kind::Cluster, &format!("c{number}"), 1, json!({}), &labels)).await;
+        }
+        let leader = Leader::of(&stage).await;
+        let (rollouts, health) = (Rollouts::unknown(), Value::Null);
+        let mut world = Self { stage, writer, leader, rollouts, generation: 0, rollout: Value::Null, health };
+        world.write("a").await;
+        world.rollout = rollout;
+        world.write("a").await;
+        world.reach("true", "").await;
+        world.apply("true").await;
+        world
+    }
+
+    /// Writes the document with this content, and dispatches that.
+    async fn write(&mut self, content: &str) {
+        self.generation += 1;
+        let mut spec = json!({"clusterDeploymentSelector": {"matchLabels": {"env": "prod"}}, "clusterNamespaces": ["*"],
+            "resourceApplyMode": "Sync", "patches": [], "secretMappings": [], "resources": [{"apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": {"name": "m", "namespace": "default"}, "data": {"content": content}}]});
+        for (field, value) in [("rollout", &self.rollout), ("health", &self.health)] {
+            if let Some(spec) = spec.as_object_mut().filter(|_| !value.is_null()) {
+                spec.insert(field.to_owned(), value.clone());
+            }
+        }
+        let written = document(Kind::SelectorSyncSet, "s", self.generation, json!({ "spec": spec }), &[]);
+        self.writer.version(written).await;
+        self.dispatched().await;
+    }
+
+    /// The log is dispatched, and the requests that came of it are served.
+    async fn dispatched(&self) {
+        self.leader.all().await;
+        asked(&self.stage).await;
+    }
+
+    async fn roll(&mut self) -> u64 {
+        self.leader.dispatch.roll(&self.leader.grant, &mut self.rollouts, &|| ()).await.expect("it is moved")
+    }
+
+    /// Rolls, and returns who was asked for.
+    async fn asked_by_a_roll(&mut self) -> BTreeSet<String> {
+        self.roll().await;
+        asked(&self.stage).await
+    }
+
+    /// Whether these clusters `c` answer: `true`, or `false`.
+    async fn reach(&self, reachable: &str, condition: &str) {
+        self.stage
+            .run(&format!(
+                "insert into towline_cluster (cluster, kubeconfig_generation, reachable, attempts) select c.id, 1, {reachable}, 0 \
+                 from clusters c {condition} on conflict (cluster) do update set reachable = excluded.reachable"
+            ))
+            .await;
+    }
+
+    /// These clusters `c` have applied what they are pinned to, and it works.
+    async fn apply(&self, condition: &str) {
+        self.result(condition, "'Success', null, null").await;
+    }
+
+    async fn result(&self, condition: &str, result: &str) {
+        self.stage
+            .run(&format!(
+                "insert into towline_result (cluster, syncset, kind, namespace, name, inputs, generation, result, reason, message, since, \
+                   pending_deletions, health) \
+                 select c.id, r.syncset, 'SelectorSyncSet', '', 's', decode(lpad(v.generation::text, 64, '0'), 'hex'), v.generation, \
+                   {result}, now(), false, jsonb_build_object('inputs', lpad(v.generation::text, 64, '0'), 'state', 'Current', \
+                     'read', clock_timestamp()) \
+                 from clusters c cross join towline_rollout r join towline_revision v on v.syncset = r.syncset and v.revision = coalesce( \
+                   (select t.revision from towline_turn t where t.syncset = r.syncset and t.cluster = c.id), r.stable) \
+                 where {condition} on conflict (cluster, syncset) do update set inputs = excluded.inputs, generation = excluded.generation, \
+                   result = excluded.result, reason = excluded.reason, message = excluded.message, health = excluded.health"
+            ))
+            .await;
+    }
+
+    /// `Running Releasing wave 0 goal 2 stable 1`.
+    async fn state(&self) -> String {
+        let text = "select concat_ws(' ', state, nullif(reason, ''), 'wave', wave, 'goal', goal, 'stable', stable) from towline_rollout";
+        self.stage.sql.query_one(text, &[]).await.expect("a row").get(0)
+    }
+
+    /// Who has had a turn, and is pinned to which revision.
+    async fn turns(&self) -> BTreeSet<String> {
+        let text = "select c.name || '@' || t.revision from towline_turn t join clusters c on c.id = t.cluster";
+        self.stage.sql.query(text, &[]).await.expect("rows").iter().map(|row| row.get(0)).collect()
+    }
+
+    /// Rolls until it has ended, with clusters that apply whatever they are pinned to.
+    async fn play(&mut self) {
+        for _ in 0..40 {
+            self.roll().await;
+            self.apply("true").await;
+            if self.state().await.starts_with("Complete") {
+                return;
+            }
+        }
+        panic!("it does not end: {}", self.state().await);
+    }
+
+    /// A roll that is killed after so many steps, unless it ends before. Returns whether it has ended.
+    async fn killed(&mut self, mut steps: usize) -> bool {
+        let mut roll = pin!(self.leader.dispatch.roll(&self.leader.grant, &mut self.rollouts, &|| ()));
+        poll_fn(|context| {
+            steps -= 1;
+            match roll.as_mut().poll(context) {
+                Poll::Ready(_) => Poll::Ready(true),
+                Poll::Pending if steps == 0 => Poll::Ready(false),
+                Poll::Pending => Poll::Pending,
+            }
+        })
+        .await
+    }
+}
+
+#[test]
+fn a_new_content_reaches_one_wave_after_the_other() {
+    run(async {
+        let mut world = World::new("waves", 3, canary()).await;
+        assert_eq!(world.asked_by_a_roll().await, names([]), "adding a rollout moves nobody");
+        assert_eq!(world.state().await, "Complete wave 0 goal 1 stable 1");
+        world.write("b").await;
+        assert_eq!(world.asked_by_a_roll().await, names(["c1"]));
+        assert_eq!(
+            (world.state().await.as_str(), world.turns().await),
+            ("Running Releasing wave 0 goal 2 stable 1", names(["c1@2"]))
+        );
+        assert_eq!(world.asked_by_a_roll().await, names([]), "it has not applied it yet");
+        world.apply("c.name = 'c1'").await;
+        let first = world.asked_by_a_roll().await;
+        assert_eq!(world.state().await, "Running Releasing wave 1 goal 2 stable 1");
+        assert_eq!(first.len(), 1, "one by one");
+        world.apply("true").await;
+        let second = world.asked_by_a_roll().await;
+        assert_eq!(first.union(&second).cloned().collect::<BTreeSet<_>>(), names(["c2", "c3"]));
+        world.apply("true").await;
+        assert_eq!(world.asked_by_a_roll().await, names([]));
+        assert_eq!((world.state().await.as_str(), world.turns().await), ("Complete wave 1 goal 2 stable 2", names([])));
+    });
+}
+
+#[test]
+fn whoever_is_paused_or_does_not_answer_is_passed_over_and_asked_for_when_the_content_is_stable() {
+    run(async {
+        let mut world = World::new("away", 4, json!({"maxConcurrent": 4})).await;
+        world.reach("false", "where c.name = 'c2'").await;
+        world
+            .stage
+            .run("delete from towline_cluster where cluster = (select id from clusters where name = 'c3')")
+            .await;
+        let mut paused = document(Kind::Cluster, "c4", 2, json!({}), &[("env", "prod")]);
+        let row = paused.changes[0].row.as_mut().expect("a document");
+        row.annotations.insert("towline.dev/pause-until".to_owned(), "2999-01-01T00:00:00Z".to_owned());
+        world.writer.version(paused).await;
+        world.write("b").await;
+        assert_eq!(world.asked_by_a_roll().await, names(["c1"]));
+        world.apply("c.name = 'c1'").await;
+        assert_eq!(world.asked_by_a_roll().await, names(["c2", "c3", "c4"]), "one of them may be back by now");
+        assert_eq!((world.state().await.as_str(), world.turns().await), ("Complete wave 0 goal 2 stable 2", names([])));
+    });
+}
+
+#[test]
+fn a_failure_stops_the_rollout_or_takes_it_back() {
+    run(async {
+        let mut back = canary();
+        back["onFailure"] = json!("rollback");
+        for (name, rollout, ends) in [
+            ("stops", canary(), "Stopped Failures wave 0 goal 2 stable 1"),
+            ("goesback", back, "RolledBack wave 0 goal 1 stable 1"),
+        ] {
+            let mut world = World::new(name, 3, rollout).await;
+            world.write("b").await;
+            assert_eq!(world.asked_by_a_roll().await, names(["c1"]));
+            world.result("c.name = 'c1'", "'Failure', 'ServerError', 'x'").await;
+            assert_eq!(world.asked_by_a_roll().await, names([]));
+            assert_eq!(world.state().await, "Running Releasing wave 0 goal 2 stable 1", "it may pass");
+            world.result("c.name = 'c1'", "'Failure', 'ResourceInvalid', 'x'").await;
+            let mut moved = Vec::new();
+            for _ in 0..4 {
+                moved.extend(world.asked_by_a_roll().await);
+                world.apply("true").await;
+            }
+            assert_eq!(world.state().await, ends);
+            let is_back = ends.starts_with("RolledBack");
+            assert_eq!((moved.len(), world.turns().await.len()), if is_back { (1, 0) } else { (0, 1) });
+        }
+    });
+}
+
+#[test]
+fn a_reading_from_before_a_turn_does_not_count() {
+    run(async {
+        let mut world = World::new("readings", 2, canary()).await;
+        world.health = json!({"within": "1m"});
+        world.write("b").await;
+        world.roll().await;
+        // It has applied it, but what is known of its health is older.
+        world
+            .stage
+            .run(
+                "update towline_result r set (generation, inputs, health) = (select v.generation, '\\x01'::bytea, \
+                    r.health || '{\"inputs\": \"01\"}' from towline_revision v where v.revision = 2)",
+            )
+            .await;
+        world.roll().await;
+        assert_eq!(world.state().await, "Running Releasing wave 0 goal 2 stable 1");
+        world
+            .stage
+            .run("update towline_result set health = health || jsonb_build_object('read', clock_timestamp())")
+            .await;
+        world.roll().await;
+        assert_eq!(world.state().await, "Running Releasing wave 1 goal 2 stable 1");
+    });
+}
+
+#[test]
+fn nobody_moves_before_the_guard_has_judged_and_while_it_holds() {
+    run(async {
+        let mut world = World::new("judged", 12, json!({"maxConcurrent": 12})).await;
+        world
+            .stage
+            .run("insert into towline_applied select c.id, '', 'ConfigMap', 'default', 'n' || n, s.id, 'v1', null, true, true, false, null, \
+                    null, null, 0 from clusters c, selectorsyncsets s, generate_series(1, 20) n")
+            .await;
+        world.write("b").await;
+        assert_eq!(world.asked_by_a_roll().await, names([]));
+        assert_eq!(world.state().await, "Running Held wave 0 goal 2 stable 1");
+        world.stage.run("update towline_guard set held = false").await;
+        world.roll().await;
+        assert_eq!(world.turns().await.len(), 12);
+    });
+}
+
+#[test]
+fn two_dispatchers_at_once_give_each_cluster_one_turn() {
+    run(async {
+        let mut world = World::new("twodispatchers", 9, json!({"maxConcurrent": 2})).await;
+        world.write("b").await;
+        let (dispatch, grant) = (world.leader.dispatch.clone(), world.leader.grant.clone());
+        let mut moved = Vec::new();
+        for _ in 0..20 {
+            let (mut one, mut other) = (Rollouts::unknown(), Rollouts::unknown());
+            let (first, second) =
+                tokio::join!(dispatch.roll(&grant, &mut one, &|| ()), dispatch.roll(&grant, &mut other, &|| ()));
+            first.and(second).expect("both are moved");
+            let under_way = world.stage.number("select count(*) from towline_turn where not done").await;
+            assert!(under_way <= 2, "{under_way} at once");
+            moved.extend(asked(&world.stage).await);
+            world.apply("true").await;
+        }
+        assert_eq!(world.state().await, "Complete wave 0 goal 2 stable 2");
+        assert_eq!((moved.len(), moved.iter().collect::<BTreeSet<_>>().len()), (9, 9), "{moved:?}");
+        world.write("c").await;
+        world.stage.run("update towline_claim set token = token + 1 where name = 'dispatcher'").await;
+        let refused = world.leader.dispatch.roll(&world.leader.grant, &mut world.rollouts, &|| ()).await;
+        assert!(matches!(refused, Err(DispatchError::LeaseExpired)), "{refused:?}");
+        assert_eq!(world.state().await, "Complete wave 0 goal 2 stable 2");
+    });
+}
+
+#[test]
+fn a_dispatcher_that_is_killed_between_its_statements_changes_nothing_or_everything() {
+    run(async {
+        let mut world = World::new("killed", 3, json!({"maxConcurrent": 1})).await;
+        let mut has_ended = false;
+        for steps in 1.. {
+            world.write(&format!("content {steps}")).await;
+            let mut ended = 0;
+            for _ in 0..4 {
+                ended += usize::from(world.killed(steps).await);
+                let under_way = world.stage.number("select count(*) from towline_turn where not done").await;
+                assert!(under_way <= 1, "{under_way} at once, after {steps} steps");
+                // Whoever was released was asked for in the same transaction.
+                let unasked = "select count(*) from towline_turn t where not done \
+                    and not exists (select from towline_work w where w.cluster = t.cluster)";
+                assert_eq!(world.stage.number(unasked).await, 0, "after {steps} steps");
+            }
+            world.play().await;
+            let number = world.stage.number("select number from towline_rollout").await;
+            assert_eq!(number, i64::try_from(steps).expect("few"), "each content has one rollout");
+            asked(&world.stage).await;
+            if ended == 4 {
+                has_ended = true;
+                break;
+            }
+        }
+        assert!(has_ended);
+    });
+}
+
+#[test]
+fn a_syncset_that_is_deleted_in_the_middle_stops_nothing() {
+    run(async {
+        let mut world = World::new("deletedamid", 2, canary()).await;
+        world.write("b").await;
+        world.roll().await;
+        world.writer.version(removal(Kind::SelectorSyncSet, "s")).await;
+        world.dispatched().await;
+        assert_eq!(world.asked_by_a_roll().await, names([]));
+        assert_eq!(world.stage.number("select count(*) from towline_turn").await, 0);
+    });
+}
+
+#[test]
+fn a_hub_without_rollouts_is_asked_once_after_a_change_and_a_rollout_costs_five_statements_a_look() {
+    run(async {
+        let stage = Stage::new("rollcosts").await;
+        stage.run("create schema statistics; create extension pg_stat_statements schema statistics").await;
+        let leader = Leader::of(&stage).await;
+        let mut rollouts = Rollouts::unknown();
+        let turn = leader.turn().await;
+        assert!(rollouts.next(&turn).is_some(), "nothing is known at first");
+        leader.dispatch.roll(&leader.grant, &mut rollouts, &|| ()).await.expect("a look");
+        assert_eq!(rollouts.next(&Turn::default()), None);
+        assert!(rollouts.next(&Turn { changes: 1, ..Turn::default() }).is_some());
+        let texts = [
+            "select k.cursor, exists",
+            "BEGIN",
+            "select set_config(% from towline_claim",
+            "select to_jsonb(r)",
+            "with c as materialized",
+            "update towline_rollout",
+            "insert into towline_turn",
+            "with asked as",
+            "COMMIT",
+        ];
+        let counts = async |stage: &Stage| {
+            let mut counts = Vec::new();
+            for text in texts {
+                counts.push(statements(stage, text).await);
+            }
+            counts
+        };
+        let since = |before: &[i64], after: &[i64]| -> Vec<i64> {
+            after.iter().zip(before).map(|(after, before)| after - before).collect()
+        };
+        assert_eq!(counts(&stage).await, [1, 0, 0, 0, 0, 0, 0, 0, 0]);
+        let mut world = World::new("rollcostsmany", 3, json!({"maxConcurrent": 2})).await;
+        world.stage.run("create schema statistics; create extension pg_stat_statements schema statistics").await;
+        world.write("b").await;
+        let mut before = counts(&world.stage).await;
+        world.roll().await;
+        let mut after = counts(&world.stage).await;
+        assert_eq!(since(&before, &after), [1, 2, 2, 2, 2, 2, 1, 1, 2], "it begins, and releases two");
+        before = after;
+        world.roll().await;
+        after = counts(&world.stage).await;
+        assert_eq!(since(&before, &after), [1, 1, 1, 1, 1, 0, 0, 0, 1], "nothing has changed");
+    });
+}

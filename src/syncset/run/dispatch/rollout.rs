@@ -1,0 +1,490 @@
+//! Moves rollouts on: reads what clusters have made of their turns, and gives others theirs.
+//!
+//! What happens next is decided by [`decide()`]. Each rollout is moved in one transaction under the claim of the dispatcher: it locks the
+//! rollout, observes all of its clusters in one statement, writes what was decided and asks for the clusters that have something new to do.
+//! So a dispatcher that is killed, or that another one has taken over from, changes nothing or everything. Before a rollout releases its
+//! first cluster, the guard checks what the step to its goal would delete.
+//!
+//! A hub without rollouts is asked for them only after changes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::Value;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::concern::Concern;
+use super::guard::{Decisions, DeletionGuard};
+use super::selection::{Parameter, Parameters, Selection};
+use super::turn::{Dispatch, Turn, ask, concerned};
+use super::{DispatchError, WITHIN};
+use crate::db::{self, Database, Row, Transaction, Type, column};
+use crate::documents::{Grant, Key};
+use crate::syncset::plan::action::PAUSES;
+use crate::syncset::plan::health;
+use crate::syncset::plan::name::{SyncSetKind, SyncSetName};
+use crate::syncset::plan::rollout::{
+    Applied, Counts, Move, Observed, Reading, Reason, Rollout, Seen, Spec, State, Takes, Turn as ClusterTurn, count,
+    decide,
+};
+use crate::syncset::plan::status;
+use crate::syncset::run::counts::{PAUSE, is_paused};
+use crate::syncset::run::rollouts::Stored;
+
+/// Between two looks, unless one takes long: then four times as long as it has taken.
+const EVERY: Duration = Duration::from_secs(1);
+/// After this time the clock of a rollout is stored, also if nothing else has changed. It is less than what counts of one look.
+const STORE_EVERY: Duration = Duration::from_secs(9);
+
+/// What the dispatcher remembers between two looks. If it is lost, at most ten seconds of the rollouts' clocks are.
+#[derive(Debug)]
+pub struct Rollouts {
+    /// When the next look may be due.
+    next: Instant,
+    /// Whether there is any, so that the look is due then. Otherwise, only a change of a document can make one.
+    exist: bool,
+    /// When the clocks of rollouts that run were stored.
+    stored: BTreeMap<Uuid, Instant>,
+}
+
+impl Rollouts {
+    /// Those of which nothing is known yet.
+    pub fn unknown() -> Self {
+        Self { next: Instant::now(), exist: true, stored: BTreeMap::new() }
+    }
+
+    /// When the next look is due, after a turn; none if there are no rollouts.
+    pub fn next(&mut self, turn: &Turn) -> Option<Instant> {
+        self.exist |= *turn != Turn::default();
+        self.exist.then_some(self.next)
+    }
+}
+
+/// A rollout that may have something to do.
+#[derive(Clone, Copy)]
+struct Due {
+    syncset: Uuid,
+    number: i64,
+    /// Whether the guard has yet to check it.
+    is_unjudged: bool,
+}
+
+/// The syncset of a rollout, as the transaction reads it.
+struct Subject {
+    id: Uuid,
+    name: SyncSetName,
+    rollout: Rollout,
+    /// None if a newer release has written it.
+    spec: Option<Spec>,
+    /// Which clusters it is for, as a condition on `c`.
+    audience: Option<Audience>,
+    /// Of its goal.
+    generation: i64,
+    is_held: bool,
+}
+
+enum Audience {
+    Named(Vec<String>),
+    Selected(Selection),
+}
+
+impl Dispatch {
+    /// Moves all rollouts on that run, or have to begin. Returns for how many clusters it has asked.
+    pub async fn roll(
+        &self,
+        grant: &Grant,
+        rollouts: &mut Rollouts,
+        after_each: &(dyn Fn() + Sync),
+    ) -> Result<u64, DispatchError> {
+        let began = Instant::now();
+        let (cursor, exist, due) = self.look().await?;
+        rollouts.exist = exist;
+        rollouts.stored.retain(|syncset, _| due.iter().any(|due| due.syncset == *syncset));
+        let mut asked = 0;
+        for due in due {
+            let mut next = Some(due);
+            while let Some(due) = next {
+                asked += self.roll_one(grant, cursor, &due, rollouts, &mut next).await?;
+                after_each();
+            }
+        }
+        let now = Instant::now();
+        rollouts.next = now + (now.duration_since(began) * 4).max(EVERY);
+        Ok(asked)
+    }
+
+    /// The dispatcher's cursor, whether there is any rollout, and those that may have something to do.
+    async fn look(&self) -> Result<(i64, bool, Vec<Due>), DispatchError> {
+        const QUERY: &str = "rollouts_due";
+        const TEXT: &str = "select k.cursor, exists (select from towline_rollout), r.syncset::text, r.number, not r.judged \
+             from towline_claim k left join towline_rollout r on r.state in ('Running', 'RollingBack') \
+               or (r.started < r.edited and not (r.state = 'Stopped' and r.reason in ('Paused', 'Restored'))) \
+             where k.name = 'dispatcher' order by r.syncset";
+        let rows = self.database.all(QUERY, TEXT, &[]).await?;
+        let Some(first) = rows.first() else { return Ok((0, false, Vec::new())) };
+        let mut due = Vec::new();
+        for row in &rows {
+            let Some(id) = column::<Option<&str>>(QUERY, row, 2)? else { continue };
+            let (number, is_unjudged) = (column(QUERY, row, 3)?, column(QUERY, row, 4)?);
+            due.push(Due { syncset: uuid(QUERY, id)?, number, is_unjudged });
+        }
+        Ok((column(QUERY, first, 0)?, column(QUERY, first, 1)?, due))
+    }
+
+    /// Moves one on. What has just begun, or begins its next wave, is to be moved on at once again: that is in `next`.
+    async fn roll_one(
+        &self,
+        grant: &Grant,
+        cursor: i64,
+        due: &Due,
+        rollouts: &mut Rollouts,
+        next: &mut Option<Due>,
+    ) -> Result<u64, DispatchError> {
+        *next = None;
+        let mut decisions = Decisions::default();
+        if due.is_unjudged {
+            let guard = DeletionGuard { database: &self.database, is_guarding: self.is_guarding, version: cursor };
+            for subject in guard.read(&[due.syncset]).await? {
+                guard.check(subject, &mut decisions).await?;
+            }
+        }
+        let mut transaction = self.begin_rollout(grant).await?;
+        // Somebody has approved something meanwhile.
+        if !decisions.write(&mut transaction).await? {
+            return Ok(0);
+        }
+        let Some(subject) = read(&mut transaction, due.syncset, true).await? else { return Ok(0) };
+        let (Some(spec), Some(audience)) = (&subject.spec, &subject.audience) else { return Ok(0) };
+        let observed = observe(&mut transaction, &subject, spec, audience).await?;
+        let now = Instant::now();
+        let elapsed = rollouts.stored.get(&due.syncset).map_or(Duration::ZERO, |stored| now.duration_since(*stored));
+        let before = &subject.rollout;
+        let judged = before.judged || (due.is_unjudged && due.number == before.number);
+        let judged = Rollout { judged, ..before.clone() };
+        let (after, moves) = decide(subject.id, spec, &judged, &observed, elapsed);
+        let is_same = Rollout { clock: before.clock, ..after.clone() } == *before;
+        let is_stored = !is_same || !moves.is_empty() || after.clock.saturating_sub(before.clock) >= STORE_EVERY;
+        let mut clusters = concerned(&mut transaction, &Concern::default(), &decisions.released).await?;
+        if is_stored {
+            write(&mut transaction, subject.id, &after, &moves).await?;
+            clusters.extend(moved(before, &after, &moves, &observed));
+            clusters.sort_unstable();
+            clusters.dedup();
+        }
+        let asked = ask(&mut transaction, &clusters, true).await?;
+        transaction.commit().await?;
+        if is_stored || !rollouts.stored.contains_key(&due.syncset) {
+            rollouts.stored.insert(due.syncset, now);
+        }
+        if let Some(broker) = &self.broker {
+            broker.hint(&clusters);
+        }
+        decisions.announce();
+        announce(&subject.name, spec, before, &after);
+        let has_begun = (after.number, after.wave) != (before.number, before.wave);
+        *next = (has_begun && after.state.is_running()).then_some(Due {
+            syncset: due.syncset,
+            number: after.number,
+            is_unjudged: !after.judged,
+        });
+        Ok(asked)
+    }
+
+    /// Begins the transaction, and locks the claim.
+    async fn begin_rollout(&self, grant: &Grant) -> Result<Transaction<'static>, DispatchError> {
+        // Commands and writers of the syncset wait for the rollout's row.
+        const TEXT: &str = "select set_config('idle_in_transaction_session_timeout', '3s', true) from towline_claim \
+             where name = 'dispatcher' and holder = $1 and token = $2 and until > clock_timestamp() \
+               and (select origin = towline_origin() from towline_meta) for update";
+        let mut transaction = self.database.begin("rollout", WITHIN).await?;
+        let holder = grant.holder.as_str();
+        let params = [(&holder as _, Type::TEXT), (&grant.token as _, Type::INT8)];
+        match transaction.execute("lock_dispatcher_of_rollouts", TEXT, &params).await? {
+            0 => Err(DispatchError::LeaseExpired),
+            _ => Ok(transaction),
+        }
+    }
+}
+
+/// How far each wave of a syncset's rollout is, with its name. None if it has none, or one that a newer release has written.
+pub(in crate::syncset) async fn waves(
+    database: &Database,
+    key: &Key,
+) -> Result<Option<Vec<(String, Counts)>>, db::Error> {
+    const QUERY: &str = "rolled_syncset";
+    const TEXT: &str = "select id::text from towline_documents where kind = $1 and namespace = $2 and name = $3";
+    let plural = key.kind.plural();
+    let params = [(&plural as _, Type::TEXT), (&key.namespace as _, Type::TEXT), (&key.name as _, Type::TEXT)];
+    let mut transaction = database.begin("rollout_waves", WITHIN).await?;
+    let rows = transaction.all(QUERY, TEXT, &params).await?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    let subject = read(&mut transaction, uuid(QUERY, column(QUERY, row, 0)?)?, false).await?;
+    let Some(subject) = subject else { return Ok(None) };
+    let (Some(spec), Some(audience)) = (&subject.spec, &subject.audience) else { return Ok(None) };
+    let observed = observe(&mut transaction, &subject, spec, audience).await?;
+    transaction.commit().await?;
+    let counts = count(subject.id, spec, &subject.rollout, &observed.clusters).into_iter().enumerate();
+    Ok(Some(counts.map(|(wave, counts)| (spec.wave_name(wave).to_owned(), counts)).collect()))
+}
+
+/// Reads a rollout with its syncset, and locks it if it `is_locked`. None if it has ended meanwhile.
+async fn read(
+    transaction: &mut Transaction<'static>,
+    syncset: Uuid,
+    is_locked: bool,
+) -> Result<Option<Subject>, db::Error> {
+    const QUERY: &str = "read_rollout";
+    // A large document is decompressed once.
+    const TEXT: &str = "select to_jsonb(r)::text, d.kind, d.namespace, d.name, s.rollout::text, s.\"clusterDeploymentRefs\"::text, \
+           s.\"clusterDeploymentSelector\"::text, s.\"clusterNamespaces\"::text, (v.content->'health')::text, v.generation, \
+           coalesce(g.held, false) \
+         from towline_rollout r \
+         join towline_documents d on d.kind in ('syncsets', 'selectorsyncsets') and d.id = r.syncset and d.deleted_at is null \
+         cross join lateral jsonb_to_record(d.data->'spec') as s(rollout jsonb, \"clusterDeploymentRefs\" jsonb, \
+           \"clusterDeploymentSelector\" jsonb, \"clusterNamespaces\" jsonb) \
+         left join towline_revision v on v.syncset = r.syncset and v.revision = r.goal \
+         left join towline_guard g on g.syncset = r.syncset \
+         where r.syncset = $1::text::uuid";
+    let id = syncset.to_string();
+    let statement = format!("{TEXT}{}", if is_locked { " for update of r" } else { "" });
+    let rows = transaction.all(QUERY, &statement, &[(&id as _, Type::TEXT)]).await?;
+    let Some(row) = rows.first() else { return Ok(None) };
+    let Some(generation) = column::<Option<i64>>(QUERY, row, 9)? else { return Ok(None) };
+    let text = |index| column::<Option<&str>>(QUERY, row, index);
+    // What the database prints is valid JSON.
+    let json = |index| -> Result<Option<Value>, db::Error> {
+        Ok(text(index)?.and_then(|text| serde_json::from_str(text).ok()))
+    };
+    let kind =
+        if column::<&str>(QUERY, row, 1)? == "syncsets" { SyncSetKind::SyncSet } else { SyncSetKind::SelectorSyncSet };
+    let audience = match kind {
+        SyncSetKind::SyncSet => named(json(5)?.as_ref()).map(Audience::Named),
+        SyncSetKind::SelectorSyncSet => Selection::parse(json(6)?.as_ref(), json(7)?.as_ref()).map(Audience::Selected),
+    };
+    // A row of a newer release is left alone.
+    let Some(rollout) = text(0)?.and_then(|text| serde_json::from_str::<Stored>(text).ok()) else { return Ok(None) };
+    Ok(Some(Subject {
+        id: syncset,
+        name: SyncSetName { kind, namespace: column(QUERY, row, 2)?, name: column(QUERY, row, 3)? },
+        rollout: rollout.rollout(),
+        spec: json(4)?.and_then(|rollout| Spec::read(&rollout, json(8).ok().flatten().as_ref())),
+        audience,
+        generation,
+        is_held: column(QUERY, row, 10)?,
+    }))
+}
+
+/// The clusters that a `SyncSet` names. None if that can't be read.
+fn named(refs: Option<&Value>) -> Option<Vec<String>> {
+    let Some(refs) = refs.filter(|refs| !refs.is_null()) else { return Some(Vec::new()) };
+    refs.as_array()?.iter().map(|of| of.get("name")?.as_str().map(str::to_owned)).collect()
+}
+
+/// What the clusters of a rollout are and have, in one statement. What is stored of each is looked up by itself: a planner that knows the
+/// tables as they were when they were empty would read all of it for each cluster.
+async fn observe(
+    transaction: &mut Transaction<'static>,
+    subject: &Subject,
+    spec: &Spec,
+    audience: &Audience,
+) -> Result<Observed, db::Error> {
+    const QUERY: &str = "observe_rollout";
+    let mut parameters = Parameters::default();
+    // The expression of a pause has this as its first parameter.
+    parameters.add(Parameter::Texts(PAUSES.map(str::to_owned).to_vec()));
+    let syncset = parameters.add(Parameter::Text(subject.id.to_string()));
+    let generation = parameters.add(Parameter::Text(subject.generation.to_string()));
+    let whom = match audience {
+        Audience::Named(names) => {
+            let namespace = parameters.add(Parameter::Text(subject.name.namespace.clone()));
+            let names = parameters.add(Parameter::Texts(names.clone()));
+            format!("c.kind = 'clusters' and c.namespace = {namespace} and c.name = any({names}::text[])")
+        }
+        Audience::Selected(selection) => selection.condition(&mut parameters),
+    };
+    let selected: Vec<String> = spec
+        .waves
+        .iter()
+        .map(|wave| match &wave.takes {
+            Takes::Selected(selector) => match Selection::parse(Some(selector), None) {
+                Some(selection) => format!("({})", selection.condition(&mut parameters)),
+                None => "false".to_owned(),
+            },
+            Takes::Percent(_) => "false".to_owned(),
+        })
+        .collect();
+    let micros = |time: &str| format!("(extract(epoch from {time}) * 1000000)::bigint");
+    let text = format!(
+        "with c as materialized (select c.id, {PAUSE}, array[{selected}]::bool[] as selected \
+           from clusters c where c.deleted_at is null and {whom}), \
+         t as (select * from towline_turn where syncset = {syncset}::text::uuid) \
+         select coalesce(c.id, t.cluster)::text, c.id is not null, c.selected, p.reachable is not true, c.pause, \
+           t.revision, t.number, t.wave, t.released, t.done, {read_before}, \
+           case when r.generation = {generation}::text::bigint and r.inputs <> decode(repeat('00', 32), 'hex') then \
+             case when r.result = 'Failure' then r.reason when not r.pending_deletions then '' end end, \
+           {read}, case when r.health->>'inputs' = encode(r.inputs, 'hex') then r.health->>'state' end \
+         from c full join t on t.cluster = c.id \
+           left join lateral (select p.reachable from towline_cluster p where p.cluster = c.id offset 0) p on true \
+           left join lateral (select * from towline_result r where r.cluster = c.id and r.syncset = {syncset}::text::uuid offset 0) r on true",
+        selected = selected.join(", "),
+        read_before = micros("t.read_before"),
+        read = micros("(r.health->>'read')::timestamptz"),
+    );
+    let rows = transaction.all(QUERY, &text, &parameters.as_params()).await?;
+    let mut observed = Observed { is_held: subject.is_held, ..Observed::default() };
+    let now = Timestamp::now();
+    for row in &rows {
+        let id = uuid(QUERY, column(QUERY, row, 0)?)?;
+        if column(QUERY, row, 1)? {
+            observed.clusters.push(seen(QUERY, id, row, now)?);
+        } else {
+            observed.left.push(id);
+        }
+    }
+    Ok(observed)
+}
+
+fn seen(query: &'static str, id: Uuid, row: &Row, now: Timestamp) -> Result<Seen, db::Error> {
+    let time = |index| -> Result<Option<Timestamp>, db::Error> {
+        let micros: Option<i64> = column(query, row, index)?;
+        Ok(micros.and_then(|micros| Timestamp::from_microsecond(micros).ok()))
+    };
+    let turn = match column::<Option<i32>>(query, row, 5)? {
+        None => None,
+        Some(revision) => Some(ClusterTurn {
+            revision,
+            number: column(query, row, 6)?,
+            wave: usize::try_from(column::<i32>(query, row, 7)?).unwrap_or_default(),
+            released: Duration::from_millis(u64::try_from(column::<i64>(query, row, 8)?).unwrap_or_default()),
+            done: column(query, row, 9)?,
+            read_before: time(10)?,
+        }),
+    };
+    let is_final =
+        |reason: &str| status::Reason::of_name(reason).is_some_and(|reason| reason.retry() == status::Retry::OnChange);
+    let applied = match column::<Option<&str>>(query, row, 11)? {
+        Some("") => Applied::Fully,
+        Some(reason) if is_final(reason) => Applied::Never,
+        _ => Applied::Not,
+    };
+    let state: Option<&str> = column(query, row, 13)?;
+    let state = state.and_then(|state| health::State::ALL.into_iter().find(|known| known.as_str() == state));
+    Ok(Seen {
+        id,
+        selected: column(query, row, 2)?,
+        is_away: column::<bool>(query, row, 3)? || is_paused(column(query, row, 4)?, now),
+        turn,
+        applied,
+        health: time(12)?.map(|at| Reading { at, state }),
+    })
+}
+
+/// The clusters that have something new to do: those that move, and those that have another revision without having moved.
+fn moved(before: &Rollout, after: &Rollout, moves: &[Move], observed: &Observed) -> Vec<Uuid> {
+    let mut clusters = Vec::new();
+    for of in moves {
+        match of {
+            Move::Release { cluster, .. } | Move::Reread { cluster, .. } => clusters.push(*cluster),
+            Move::Settle => {
+                let had = |seen: &&Seen| seen.turn.as_ref().map(|turn| turn.revision).or(before.stable);
+                let others = observed.clusters.iter().filter(|seen| had(seen) != after.stable);
+                clusters.extend(others.map(|seen| seen.id));
+            }
+            Move::Done { .. } | Move::Checked | Move::Leave { .. } => {}
+        }
+    }
+    clusters
+}
+
+/// Writes what was decided, with one statement for each kind of move.
+async fn write(
+    transaction: &mut Transaction<'static>,
+    syncset: Uuid,
+    rollout: &Rollout,
+    moves: &[Move],
+) -> Result<(), DispatchError> {
+    const ROLLOUT: &str = "update towline_rollout r set (started, number, stable, goal, state, reason, message, wave, clock, settled, \
+           checking, promoted, failures, tolerated, judged, since, actor) = (select n.started, n.number, n.stable, n.goal, n.state, \
+           n.reason, n.message, n.wave, n.clock, n.settled, n.checking, n.promoted, n.failures, n.tolerated, n.judged, \
+           case when (r.number, r.state, r.reason, r.wave) = (n.number, n.state, n.reason, n.wave) then r.since else clock_timestamp() end, \
+           case when (r.number, r.state) = (n.number, n.state) then r.actor else '' end \
+           from jsonb_populate_record(null::towline_rollout, $2) n) where r.syncset = $1::text::uuid";
+    const RELEASE: &str = "insert into towline_turn (syncset, cluster, revision, number, wave, released, read_before) \
+         select r.syncset, u.cluster::uuid, r.goal, r.number, r.wave, r.clock, timestamptz 'epoch' + u.before * interval '1 microsecond' \
+           from unnest($2::text[], $3::bigint[]) u(cluster, before) join towline_rollout r on r.syncset = $1::text::uuid \
+         on conflict (syncset, cluster) do update set revision = excluded.revision, number = excluded.number, wave = excluded.wave, \
+           released = excluded.released, done = false, read_before = excluded.read_before";
+    const DONE: &str = "update towline_turn set done = true, read_before = null \
+         where syncset = $1::text::uuid and cluster = any($2::text[]::uuid[])";
+    const REREAD: &str = "update towline_turn t set read_before = timestamptz 'epoch' + u.before * interval '1 microsecond' \
+         from unnest($2::text[], $3::bigint[]) u(cluster, before) where t.syncset = $1::text::uuid and t.cluster = u.cluster::uuid";
+    const CHECKED: &str = "update towline_turn set read_before = null \
+         where syncset = $1::text::uuid and done and read_before is not null";
+    const LEAVE: &str = "delete from towline_turn where syncset = $1::text::uuid and cluster = any($2::text[]::uuid[])";
+    const SETTLE: &str = "delete from towline_turn where syncset = $1::text::uuid";
+    let id = syncset.to_string();
+    let by_id = (&id as _, Type::TEXT);
+    // The statement decides since when it is so, and by whom.
+    let stored = Stored::json(rollout);
+    transaction.execute("write_rollout", ROLLOUT, &[by_id.clone(), (&stored as _, Type::JSONB)]).await?;
+    let (mut released, mut done, mut reread, mut left) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut is_checked, mut is_settled) = (false, false);
+    for of in moves {
+        match of {
+            Move::Release { cluster, read_before } => {
+                released.push((cluster.to_string(), read_before.map(Timestamp::as_microsecond)));
+            }
+            Move::Done { cluster } => done.push(cluster.to_string()),
+            Move::Reread { cluster, before } => reread.push((cluster.to_string(), Some(before.as_microsecond()))),
+            Move::Checked => is_checked = true,
+            Move::Leave { cluster } => left.push(cluster.to_string()),
+            Move::Settle => is_settled = true,
+        }
+    }
+    for (query, text, pairs) in [("release_clusters", RELEASE, released), ("reread_clusters", REREAD, reread)] {
+        if !pairs.is_empty() {
+            let (clusters, times): (Vec<String>, Vec<Option<i64>>) = pairs.into_iter().unzip();
+            let params = [by_id.clone(), (&clusters as _, Type::TEXT_ARRAY), (&times as _, Type::INT8_ARRAY)];
+            transaction.execute(query, text, &params).await?;
+        }
+    }
+    for (query, text, clusters) in [("finish_turns", DONE, done), ("leave_rollout", LEAVE, left)] {
+        if !clusters.is_empty() {
+            transaction.execute(query, text, &[by_id.clone(), (&clusters as _, Type::TEXT_ARRAY)]).await?;
+        }
+    }
+    for (query, text, is_due) in [("checked_turns", CHECKED, is_checked), ("settle_rollout", SETTLE, is_settled)] {
+        if is_due {
+            transaction.execute(query, text, std::slice::from_ref(&by_id)).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Tells the operator of a transition, once it is committed.
+fn announce(name: &SyncSetName, spec: &Spec, before: &Rollout, after: &Rollout) {
+    let (syncset, revision, wave) = (name, after.goal, spec.wave_name(before.wave));
+    if after.number != before.number && after.state == State::RollingBack {
+        tracing::info!(%syncset, revision, reason = after.message, "rolling back");
+    } else if after.number != before.number {
+        tracing::info!(%syncset, revision, "rollout began");
+    } else if after.wave > before.wave {
+        tracing::info!(%syncset, revision, wave, "wave of a rollout done");
+    }
+    match after.state {
+        State::Complete if before.state != after.state => tracing::info!(%syncset, revision, "rollout complete"),
+        State::RolledBack if before.state != after.state => tracing::info!(%syncset, revision, "rolled back"),
+        State::Stopped => tracing::info!(%syncset, revision, wave, reason = after.message, "rollout stopped"),
+        State::Running if after.reason == Reason::EmptyWave && before.reason != after.reason => {
+            tracing::info!(%syncset, revision, wave, "rollout waits: the selector of the wave matches no cluster");
+        }
+        _ => {}
+    }
+}
+
+fn uuid(query: &'static str, text: &str) -> Result<Uuid, db::Error> {
+    text.parse().map_err(|error| db::Error::Decode { query, source: Arc::new(error) })
+}
