@@ -49,14 +49,24 @@ end $$;
 create function towline_revise(document towline_documents, is_new boolean) returns void language plpgsql
 set plan_cache_mode = force_custom_plan as $$
 declare
-  revised jsonb := towline_content(document.data->'spec'); rollout towline_rollout; to_revision int;
+  revised jsonb := towline_content(document.data->'spec'); rollout towline_rollout; to_revision int; had bigint; waves jsonb;
 begin
   if document.deleted_at is not null or document.data #> '{spec,rollout}' is null then
     perform towline_end_rollout(document.id);
     return;
   end if;
-  select * into rollout from towline_rollout where syncset = document.id for update;
-  if not found then
+  -- Only this function changes what is compared, so that no lock is needed: most writes are of a status, and wait for no rollout.
+  select * into rollout from towline_rollout where syncset = document.id;
+  if found then
+    select generation, data #> '{spec,rollout,waves}' into had, waves from towline_documents
+      where kind = document.kind and id = document.id;
+    if had = document.generation then return; end if;
+    -- A wave is known by its place: what of other waves was done is passed over soon.
+    if waves is distinct from document.data #> '{spec,rollout,waves}' then
+      update towline_rollout set wave = 0, settled = null, checking = null, promoted = 0, failures = 0, tolerated = 0
+        where syncset = document.id and state in ('Running', 'Stopped');
+    end if;
+  else
     rollout := jsonb_populate_record(null::towline_rollout, jsonb_build_object('syncset', document.id, 'edited', 0, 'started', 0,
       'newest', 0, 'number', 0, 'goal', 1, 'state', 'Running', 'reason', 'Judging', 'message', '', 'wave', 0, 'clock', 0, 'promoted', 0,
       'failures', 0, 'tolerated', 0, 'judged', false, 'since', document.updated_at, 'actor', ''));

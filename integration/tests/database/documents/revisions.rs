@@ -179,8 +179,19 @@ fn a_restored_database_moves_nobody() {
         subject.write(spec("a", "x", true)).await;
         renumber(&subject.stage.database(), true).await.expect("an answer").expect("a base");
         assert!(subject.rollout().await.ends_with("Stopped Restored"));
-        subject.stage.run("update towline_rollout set state = 'Complete', reason = ''").await;
-        renumber(&subject.stage.database(), true).await.expect("an answer").expect("a base");
-        assert!(subject.rollout().await.ends_with("Complete "));
+        // One that has ended moves nobody; one that has yet to begin waits to be resumed.
+        for (state, reason, edits, then) in [
+            ("Complete", "", 0, "Complete "),
+            ("Complete", "", 1, "Stopped Restored"),
+            ("Stopped", "Aborted", 1, "Stopped Restored"),
+            ("Stopped", "Paused", 1, "Stopped Paused"),
+        ] {
+            let text = format!(
+                "update towline_rollout set state = '{state}', reason = '{reason}', started = edited - {edits}, judged = true"
+            );
+            subject.stage.run(&text).await;
+            renumber(&subject.stage.database(), true).await.expect("an answer").expect("a base");
+            assert!(subject.rollout().await.ends_with(then), "{state} {reason} {edits}");
+        }
     });
 }

@@ -223,10 +223,8 @@ impl Model {
                 health: node.read.map(|(at, of, state)| Reading { at, state: (Some(of) == revision).then_some(state) }),
             }
         };
-        let matches = |id: &Uuid| self.nodes.get(id).is_some_and(|node| node.matches);
         Observed {
             clusters: self.nodes.iter().filter(|(_, node)| node.matches).map(see).collect(),
-            left: self.turns.keys().filter(|id| !matches(id)).copied().collect(),
             is_held: self.is_held,
         }
     }
@@ -265,7 +263,6 @@ impl Model {
                         turn.read_before = None;
                     }
                 }
-                Move::Leave { cluster } => drop(self.turns.remove(&cluster)),
                 Move::Settle => self.turns.clear(),
             }
         }
@@ -367,6 +364,8 @@ impl Model {
             return Ok(());
         }
         prop_assert_eq!(after.rollout.stable, Some(after.rollout.goal));
+        let moves_nobody = self.rollout.stable == after.rollout.stable;
+        prop_assert!(moves_nobody || !observed.clusters.is_empty(), "it has ended for clusters that it has not seen");
         for seen in observed.clusters.iter().filter(|seen| !seen.is_away) {
             let pin = seen.turn.as_ref().map(|turn| turn.revision).or(self.rollout.stable);
             prop_assert_eq!(pin, Some(after.rollout.goal), "it has ended without a cluster");

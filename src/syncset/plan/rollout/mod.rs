@@ -109,7 +109,7 @@ pub enum Reason {
     Held,
     /// Clusters have their turns.
     Releasing,
-    /// The selector of the wave matches no cluster, and none has succeeded before.
+    /// The selector of the wave matches no cluster, and none has succeeded before, or the syncset is for no cluster at all.
     EmptyWave,
     /// No cluster of the wave could be reached.
     Unreachable,
@@ -221,8 +221,6 @@ pub struct Reading {
 pub struct Observed {
     /// The clusters that the syncset is for.
     pub clusters: Vec<Seen>,
-    /// Those that had a turn, and that it is for no more.
-    pub left: Vec<Uuid>,
     /// Whether the guard holds the deletions of the syncset.
     pub is_held: bool,
 }
@@ -238,8 +236,7 @@ pub enum Move {
     Reread { cluster: Uuid, before: Timestamp },
     /// The health of those that are done was read again: any reading counts.
     Checked,
-    /// Forgets its turn, since the syncset is not for it any more.
-    Leave { cluster: Uuid },
-    /// Forgets all turns, since all clusters have the stable revision.
+    /// Forgets all turns, since all clusters have the stable revision. Until then, a cluster that the syncset is for no more keeps its turn:
+    /// it may be for it again, and must not go back then.
     Settle,
 }

@@ -105,7 +105,6 @@ impl World {
                     turn.read_before = None;
                 }
             }
-            Move::Leave { cluster } => self.observed.left.retain(|left| *left != cluster),
             Move::Settle => turns.for_each(|seen| seen.turn = None),
         }
     }
@@ -519,17 +518,35 @@ fn a_cluster_whose_labels_change_moves_on_and_never_back() {
 }
 
 #[test]
-fn a_cluster_that_the_syncset_leaves_loses_its_turn_and_one_that_joins_has_one() {
+fn a_cluster_that_the_syncset_leaves_is_not_waited_for_and_one_that_joins_has_its_turn() {
     let mut world = World::new(spec(&canary(), None), vec![cluster(1, &[true]), cluster(2, &[false])]);
     world.tick();
     world.tick();
     world.observed.clusters.retain(|seen| seen.id != id(1));
-    world.observed.left.push(id(1));
     world.observed.clusters.push(cluster(3, &[true]));
     world.released();
     assert_eq!(world.play(4), [3, 2]);
-    assert!(world.observed.left.is_empty());
     world.is(State::Complete, Reason::None);
+}
+
+#[test]
+fn a_rollout_whose_syncset_is_for_nobody_waits_in_whichever_wave_it_is() {
+    for wave in 0..=1 {
+        let mut world = World::new(spec(&canary(), None), vec![cluster(1, &[true]), cluster(2, &[false])]);
+        world.tick();
+        world.rollout.wave = wave;
+        let before = world.rollout.clone();
+        let clusters = std::mem::take(&mut world.observed.clusters);
+        for _ in 0..3 {
+            world.tick();
+        }
+        world.is(State::Running, Reason::EmptyWave);
+        assert_eq!((world.rollout.wave, world.rollout.clock), (wave, before.clock));
+        world.observed.clusters = clusters;
+        world.rollout.wave = 0;
+        assert_eq!(world.play(4), [1, 2]);
+        world.is(State::Complete, Reason::None);
+    }
 }
 
 #[test]

@@ -147,7 +147,8 @@ impl DeletionGuard<'_> {
              from unnest($1::text[]::uuid[]) i(id) cross join (select cursor from towline_claim where name = 'dispatcher') k \
              left join towline_documents d on d.kind in ('syncsets', 'selectorsyncsets') and d.id = i.id and d.deleted_at is null \
              left join lateral (select r.revision, r.content from towline_rollout o join towline_revision r on r.syncset = o.syncset \
-                 and r.revision = case when o.started < o.edited then o.newest else o.goal end where o.syncset = d.id) v on true \
+                 and r.revision = case when o.started < o.edited then o.newest when o.reason = 'Aborted' then coalesce(o.stable, o.goal) \
+                 else o.goal end where o.syncset = d.id) v on true \
              cross join lateral (select case when v.revision is null then d.data->'spec' else v.content || coalesce(( \
                  select jsonb_object_agg(key, value) from jsonb_each(d.data->'spec') \
                    where key in ('clusterDeploymentRefs', 'clusterDeploymentSelector', 'clusterNamespaces')), '{}') end as spec offset 0) w \

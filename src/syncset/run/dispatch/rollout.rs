@@ -103,17 +103,22 @@ impl Dispatch {
         let (cursor, exist, due) = self.look().await?;
         rollouts.exist = exist;
         rollouts.stored.retain(|syncset, _| due.iter().any(|due| due.syncset == *syncset));
-        let mut asked = 0;
+        let (mut asked, mut failed) = (0, None);
         for due in due {
             let mut next = Some(due);
             while let Some(due) = next {
-                asked += self.roll_one(grant, cursor, &due, rollouts, &mut next).await?;
+                match self.roll_one(grant, cursor, &due, rollouts, &mut next).await {
+                    Ok(clusters) => asked += clusters,
+                    // One that fails does not keep the others waiting.
+                    Err(DispatchError::Database(error)) if error.outage().is_none() => failed = Some(error),
+                    Err(error) => return Err(error),
+                }
                 after_each();
             }
         }
         let now = Instant::now();
         rollouts.next = now + (now.duration_since(began) * 4).max(EVERY);
-        Ok(asked)
+        failed.map_or(Ok(asked), |error| Err(error.into()))
     }
 
     /// The dispatcher's cursor, whether there is any rollout, and those that may have something to do.
@@ -245,7 +250,8 @@ async fn read(
          join towline_documents d on d.kind in ('syncsets', 'selectorsyncsets') and d.id = r.syncset and d.deleted_at is null \
          cross join lateral jsonb_to_record(d.data->'spec') as s(rollout jsonb, \"clusterDeploymentRefs\" jsonb, \
            \"clusterDeploymentSelector\" jsonb, \"clusterNamespaces\" jsonb) \
-         left join towline_revision v on v.syncset = r.syncset and v.revision = r.goal \
+         left join towline_revision v on v.syncset = r.syncset \
+           and v.revision = case when r.started < r.edited then r.newest else r.goal end \
          left join towline_guard g on g.syncset = r.syncset \
          where r.syncset = $1::text::uuid";
     let id = syncset.to_string();
@@ -321,12 +327,12 @@ async fn observe(
         "with c as materialized (select c.id, {PAUSE}, array[{selected}]::bool[] as selected \
            from clusters c where c.deleted_at is null and {whom}), \
          t as (select * from towline_turn where syncset = {syncset}::text::uuid) \
-         select coalesce(c.id, t.cluster)::text, c.id is not null, c.selected, p.reachable is not true, c.pause, \
+         select c.id::text, c.selected, p.reachable is not true, c.pause, \
            t.revision, t.number, t.wave, t.released, t.done, {read_before}, \
            case when r.generation = {generation}::text::bigint and r.inputs <> decode(repeat('00', 32), 'hex') then \
              case when r.result = 'Failure' then r.reason when not r.pending_deletions then '' end end, \
            {read}, case when r.health->>'inputs' = encode(r.inputs, 'hex') then r.health->>'state' end \
-         from c full join t on t.cluster = c.id \
+         from c left join t on t.cluster = c.id \
            left join lateral (select p.reachable from towline_cluster p where p.cluster = c.id offset 0) p on true \
            left join lateral (select * from towline_result r where r.cluster = c.id and r.syncset = {syncset}::text::uuid offset 0) r on true",
         selected = selected.join(", "),
@@ -337,12 +343,7 @@ async fn observe(
     let mut observed = Observed { is_held: subject.is_held, ..Observed::default() };
     let now = Timestamp::now();
     for row in &rows {
-        let id = uuid(QUERY, column(QUERY, row, 0)?)?;
-        if column(QUERY, row, 1)? {
-            observed.clusters.push(seen(QUERY, id, row, now)?);
-        } else {
-            observed.left.push(id);
-        }
+        observed.clusters.push(seen(QUERY, uuid(QUERY, column(QUERY, row, 0)?)?, row, now)?);
     }
     Ok(observed)
 }
@@ -352,33 +353,33 @@ fn seen(query: &'static str, id: Uuid, row: &Row, now: Timestamp) -> Result<Seen
         let micros: Option<i64> = column(query, row, index)?;
         Ok(micros.and_then(|micros| Timestamp::from_microsecond(micros).ok()))
     };
-    let turn = match column::<Option<i32>>(query, row, 5)? {
+    let turn = match column::<Option<i32>>(query, row, 4)? {
         None => None,
         Some(revision) => Some(ClusterTurn {
             revision,
-            number: column(query, row, 6)?,
-            wave: usize::try_from(column::<i32>(query, row, 7)?).unwrap_or_default(),
-            released: Duration::from_millis(u64::try_from(column::<i64>(query, row, 8)?).unwrap_or_default()),
-            done: column(query, row, 9)?,
-            read_before: time(10)?,
+            number: column(query, row, 5)?,
+            wave: usize::try_from(column::<i32>(query, row, 6)?).unwrap_or_default(),
+            released: Duration::from_millis(u64::try_from(column::<i64>(query, row, 7)?).unwrap_or_default()),
+            done: column(query, row, 8)?,
+            read_before: time(9)?,
         }),
     };
     let is_final =
         |reason: &str| status::Reason::of_name(reason).is_some_and(|reason| reason.retry() == status::Retry::OnChange);
-    let applied = match column::<Option<&str>>(query, row, 11)? {
+    let applied = match column::<Option<&str>>(query, row, 10)? {
         Some("") => Applied::Fully,
         Some(reason) if is_final(reason) => Applied::Never,
         _ => Applied::Not,
     };
-    let state: Option<&str> = column(query, row, 13)?;
+    let state: Option<&str> = column(query, row, 12)?;
     let state = state.and_then(|state| health::State::ALL.into_iter().find(|known| known.as_str() == state));
     Ok(Seen {
         id,
-        selected: column(query, row, 2)?,
-        is_away: column::<bool>(query, row, 3)? || is_paused(column(query, row, 4)?, now),
+        selected: column(query, row, 1)?,
+        is_away: column::<bool>(query, row, 2)? || is_paused(column(query, row, 3)?, now),
         turn,
         applied,
-        health: time(12)?.map(|at| Reading { at, state }),
+        health: time(11)?.map(|at| Reading { at, state }),
     })
 }
 
@@ -393,7 +394,7 @@ fn moved(before: &Rollout, after: &Rollout, moves: &[Move], observed: &Observed)
                 let others = observed.clusters.iter().filter(|seen| had(seen) != after.stable);
                 clusters.extend(others.map(|seen| seen.id));
             }
-            Move::Done { .. } | Move::Checked | Move::Leave { .. } => {}
+            Move::Done { .. } | Move::Checked => {}
         }
     }
     clusters
@@ -423,14 +424,13 @@ async fn write(
          from unnest($2::text[], $3::bigint[]) u(cluster, before) where t.syncset = $1::text::uuid and t.cluster = u.cluster::uuid";
     const CHECKED: &str = "update towline_turn set read_before = null \
          where syncset = $1::text::uuid and done and read_before is not null";
-    const LEAVE: &str = "delete from towline_turn where syncset = $1::text::uuid and cluster = any($2::text[]::uuid[])";
     const SETTLE: &str = "delete from towline_turn where syncset = $1::text::uuid";
     let id = syncset.to_string();
     let by_id = (&id as _, Type::TEXT);
     // The statement decides since when it is so, and by whom.
     let stored = Stored::json(rollout);
     transaction.execute("write_rollout", ROLLOUT, &[by_id.clone(), (&stored as _, Type::JSONB)]).await?;
-    let (mut released, mut done, mut reread, mut left) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut released, mut done, mut reread) = (Vec::new(), Vec::new(), Vec::new());
     let (mut is_checked, mut is_settled) = (false, false);
     for of in moves {
         match of {
@@ -440,7 +440,6 @@ async fn write(
             Move::Done { cluster } => done.push(cluster.to_string()),
             Move::Reread { cluster, before } => reread.push((cluster.to_string(), Some(before.as_microsecond()))),
             Move::Checked => is_checked = true,
-            Move::Leave { cluster } => left.push(cluster.to_string()),
             Move::Settle => is_settled = true,
         }
     }
@@ -451,10 +450,8 @@ async fn write(
             transaction.execute(query, text, &params).await?;
         }
     }
-    for (query, text, clusters) in [("finish_turns", DONE, done), ("leave_rollout", LEAVE, left)] {
-        if !clusters.is_empty() {
-            transaction.execute(query, text, &[by_id.clone(), (&clusters as _, Type::TEXT_ARRAY)]).await?;
-        }
+    if !done.is_empty() {
+        transaction.execute("finish_turns", DONE, &[by_id.clone(), (&done as _, Type::TEXT_ARRAY)]).await?;
     }
     for (query, text, is_due) in [("checked_turns", CHECKED, is_checked), ("settle_rollout", SETTLE, is_settled)] {
         if is_due {

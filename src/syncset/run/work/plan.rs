@@ -92,7 +92,7 @@ impl LiveSyncset {
         let read = snapshot.health.get(id).filter(|_| !was_silent);
         // A soak ends with a reading of its own. The database has stored the time of the last one in microseconds.
         let is_before =
-            |read: &Health| self.read_before.is_some_and(|before| read.read.duration_since(before) < INSTANT);
+            |read: &Health| self.read_before.is_some_and(|before| read.read.duration_since(before).abs() < INSTANT);
         let is_applied = result.is_some_and(|result| health::is_applied(result, self.inputs));
         let is_reread = is_applied && read.is_some_and(|read| read.is_of(self.inputs) && is_before(read));
         let reread = is_reread.then_some(snapshot.at);
