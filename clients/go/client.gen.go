@@ -976,7 +976,7 @@ type RolloutRevision struct {
 	// Author The name of the token that wrote it, as far as that is recorded.
 	Author *string `json:"author,omitempty"`
 
-	// Clusters How many clusters had their turn with it. Those without a turn have the stable one.
+	// Clusters On how many clusters it was applied last.
 	Clusters int `json:"clusters"`
 
 	// Generation The document's generation that had it first.

@@ -133,7 +133,7 @@ pub(super) struct RolloutRevision {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     author: Option<String>,
-    /// How many clusters had their turn with it. Those without a turn have the stable one.
+    /// On how many clusters it was applied last.
     clusters: usize,
     /// Whether clusters have it whose turn has not come.
     stable: bool,

@@ -9,11 +9,12 @@ use serde_json::Value;
 use crate::db::{self, Database, Type, column};
 use crate::documents::{Counts, Parameters, WorkQueue};
 use crate::status::ObjectState;
-use crate::syncset::plan::action::{PAUSES, pauses_at};
+use crate::syncset::plan::action::PAUSES;
 use crate::syncset::plan::health::State;
 use crate::syncset::plan::rollout;
 use crate::syncset::plan::status::Unreachable;
 use crate::syncset::run::dispatch::{DispatchError, SuspendedSyncset, suspended};
+use crate::syncset::run::paused::{is_paused, pause};
 use crate::syncset::run::rollouts::{ShownRollout, stopped_rollouts};
 use fleet::Places;
 
@@ -174,21 +175,6 @@ pub struct DispatcherState {
     pub lag: Option<Duration>,
 }
 
-/// What pauses a cluster by its document: null if nothing does, and '' if something does; otherwise the value of `pause-until`, which is not
-/// in the form that can be compared as a text, and which [`pauses_at`] reads. Parameter $1 are [`PAUSES`].
-macro_rules! pause {
-    () => {
-        "case when coalesce(c.data->'paused' not in ('false', 'null'), false) then '' when c.annotations ?| $1 then \
-           case when c.annotations ? ($1)[3] or c.annotations->>($1)[1] in ('1', 't', 'T', 'TRUE', 'true', 'True') \
-               or c.annotations->>($1)[2] in ('1', 't', 'T', 'TRUE', 'true', 'True') then '' \
-             when c.annotations->>($1)[4] \
-                 ~ '^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z$' then \
-               case when (c.annotations->>($1)[4]) collate \"C\" > to_char(now() at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"') \
-                 then '' end \
-             else c.annotations->>($1)[4] end end as pause"
-    };
-}
-
 /// Where documents of clusters are, of which nobody has asked for a deletion.
 macro_rules! clusters {
     () => {
@@ -223,9 +209,6 @@ macro_rules! state {
         )
     };
 }
-
-/// What pauses a cluster `c`, as an expression; parameter $1 are [`PAUSES`]. [`is_paused`] reads it.
-pub(super) const PAUSE: &str = pause!();
 
 pub mod fleet;
 
@@ -339,11 +322,6 @@ fn state_of(name: &str, pause: Option<&str>, now: Timestamp) -> SyncState {
     }
     let name = if name == "refused" { "unreachable" } else { name };
     SyncState::ALL.into_iter().find(|state| state.as_str() == name).unwrap_or(SyncState::Due)
-}
-
-/// Whether this pauses a cluster at this time.
-pub(super) fn is_paused(pause: Option<&str>, now: Timestamp) -> bool {
-    pause.is_some_and(|pause| pause.is_empty() || pauses_at(pause, now))
 }
 
 async fn unreachable(database: &Database, pausing: &[String]) -> Result<Vec<UnreachableCluster>, db::Error> {

@@ -65,7 +65,7 @@ pub struct Revision {
     pub made: Timestamp,
     /// The name of the token that wrote it, as far as that is recorded.
     pub author: Option<String>,
-    /// How many clusters have it or are to have it.
+    /// On how many clusters it was applied last.
     pub clusters: usize,
     pub is_stable: bool,
     pub is_goal: bool,
@@ -335,7 +335,7 @@ pub async fn revisions(database: &Database, key: &Key) -> Result<Vec<Revision>, 
     const TEXT: &str = "select v.revision, v.generation, to_json(v.made) #>> '{}', \
            (select h.actor from towline_history h where h.kind = c.kind and h.namespace = c.namespace and h.name = c.name \
              and h.version = v.version limit 1), \
-           (select count(*) from towline_turn t where t.syncset = c.id and t.revision = v.revision), \
+           (select count(*) from towline_result t where t.syncset = c.id and t.generation = v.generation), \
            v.revision is not distinct from r.stable, v.revision = r.goal, v.revision = r.newest \
          from towline_documents c join towline_rollout r on r.syncset = c.id join towline_revision v on v.syncset = c.id \
          where c.kind = $1 and c.namespace = $2 and c.name = $3 and c.deleted_at is null order by v.revision desc";

@@ -10,6 +10,7 @@ use super::{SyncState, number, seconds, state_of, why};
 use crate::db::{self, Database, Row, column};
 use crate::documents::{Filter, IS_WHOLE, ListError, Parameters, label_conditions};
 use crate::syncset::plan::action::PAUSES;
+use crate::syncset::run::paused::pause;
 
 /// Namespaces by their names, all if there are none, or by the beginnings of their names.
 #[derive(Clone, Debug, Default)]

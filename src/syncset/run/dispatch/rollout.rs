@@ -31,7 +31,7 @@ use crate::syncset::plan::rollout::{
     decide,
 };
 use crate::syncset::plan::status;
-use crate::syncset::run::counts::{PAUSE, is_paused};
+use crate::syncset::run::paused::{is_paused, pause};
 use crate::syncset::run::rollouts::Stored;
 
 /// Between two looks, unless one takes long: then four times as long as it has taken.
@@ -324,7 +324,7 @@ async fn observe(
         .collect();
     let micros = |time: &str| format!("(extract(epoch from {time}) * 1000000)::bigint");
     let text = format!(
-        "with c as materialized (select c.id, {PAUSE}, array[{selected}]::bool[] as selected \
+        "with c as materialized (select c.id, {pause}, array[{selected}]::bool[] as selected \
            from clusters c where c.deleted_at is null and {whom}), \
          t as (select * from towline_turn where syncset = {syncset}::text::uuid) \
          select c.id::text, c.selected, p.reachable is not true, c.pause, \
@@ -335,6 +335,7 @@ async fn observe(
          from c left join t on t.cluster = c.id \
            left join lateral (select p.reachable from towline_cluster p where p.cluster = c.id offset 0) p on true \
            left join lateral (select * from towline_result r where r.cluster = c.id and r.syncset = {syncset}::text::uuid offset 0) r on true",
+        pause = pause!(),
         selected = selected.join(", "),
         read_before = micros("t.read_before"),
         read = micros("(r.health->>'read')::timestamptz"),

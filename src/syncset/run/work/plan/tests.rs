@@ -297,10 +297,10 @@ fn a_soak_ends_with_a_reading_of_its_own() {
     let with_health =
         candidate(1, SyncSetKind::SyncSet, "a", &json!({"secretMappings": [], "health": {"within": "5m"}}));
     let inputs = Plan::of(&snapshot(vec![with_health.clone()])).live[0].inputs;
-    let settings = health::Settings { within: std::time::Duration::from_mins(5) };
+    let (place, within) = (health::Place { inputs, cluster: "i" }, std::time::Duration::from_mins(5));
     let read_at = now() - SignedDuration::from_hours(1);
-    let read = Health::read(inputs, None, Vec::new(), settings, read_at - SignedDuration::from_mins(1));
-    let read = Health::read(inputs, Some(&read), Vec::new(), settings, read_at);
+    let read = Health::read(place, None, Vec::new(), within, read_at - SignedDuration::from_mins(1));
+    let read = Health::read(place, Some(&read), Vec::new(), within, read_at);
     let result = ResultRow {
         syncset: with_health.id,
         name: with_health.name.clone(),
