@@ -305,7 +305,7 @@ fn two_dispatchers_at_once_give_each_cluster_one_turn() {
 #[test]
 fn a_dispatcher_that_is_killed_between_its_statements_changes_nothing_or_everything() {
     run(async {
-        let mut world = World::new("killed", 3, json!({"maxConcurrent": 1})).await;
+        let mut world = World::new("killedrollouts", 3, json!({"maxConcurrent": 1})).await;
         let mut has_ended = false;
         for steps in 1.. {
             world.write(&format!("content {steps}")).await;
@@ -350,13 +350,6 @@ fn a_hub_without_rollouts_is_asked_once_after_a_change_and_a_rollout_costs_five_
     run(async {
         let stage = Stage::new("rollcosts").await;
         stage.run("create schema statistics; create extension pg_stat_statements schema statistics").await;
-        let leader = Leader::of(&stage).await;
-        let mut rollouts = Rollouts::unknown();
-        let turn = leader.turn().await;
-        assert!(rollouts.next(&turn).is_some(), "nothing is known at first");
-        leader.dispatch.roll(&leader.grant, &mut rollouts, &|| ()).await.expect("a look");
-        assert_eq!(rollouts.next(&Turn::default()), None);
-        assert!(rollouts.next(&Turn { changes: 1, ..Turn::default() }).is_some());
         let texts = [
             "select k.cursor, exists",
             "BEGIN",
@@ -378,7 +371,15 @@ fn a_hub_without_rollouts_is_asked_once_after_a_change_and_a_rollout_costs_five_
         let since = |before: &[i64], after: &[i64]| -> Vec<i64> {
             after.iter().zip(before).map(|(after, before)| after - before).collect()
         };
-        assert_eq!(counts(&stage).await, [1, 0, 0, 0, 0, 0, 0, 0, 0]);
+        let leader = Leader::of(&stage).await;
+        let mut rollouts = Rollouts::unknown();
+        let turn = leader.turn().await;
+        assert!(rollouts.next(&turn).is_some(), "nothing is known at first");
+        let before = counts(&stage).await;
+        leader.dispatch.roll(&leader.grant, &mut rollouts, &|| ()).await.expect("a look");
+        assert_eq!(since(&before, &counts(&stage).await), [1, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(rollouts.next(&Turn::default()), None);
+        assert!(rollouts.next(&Turn { changes: 1, ..Turn::default() }).is_some());
         let mut world = World::new("rollcostsmany", 3, json!({"maxConcurrent": 2})).await;
         world.stage.run("create schema statistics; create extension pg_stat_statements schema statistics").await;
         world.write("b").await;

@@ -40,7 +40,7 @@ pub fn decide(
     if observed.clusters.is_empty() {
         rollout.reason = Reason::EmptyWave;
         if rollout.state == State::Running {
-            rollout.message = "the syncset is for no cluster".to_owned();
+            "the syncset is for no cluster".clone_into(&mut rollout.message);
         }
         return (rollout, Vec::new());
     }
