@@ -45,7 +45,7 @@ impl Asking {
         input.write_all(answer.as_bytes()).await.unwrap();
         let output = self.process.stdout.as_mut().unwrap();
         let ended = timeout(LIMIT, output.read_to_string(&mut self.shown)).await;
-        ended.unwrap_or_else(|_| panic!("it does not end after {answer:?}")).unwrap();
+        ended.expect("it ends after an answer").unwrap();
         (timeout(LIMIT, self.process.wait()).await.expect("it ends").unwrap().code(), self.shown)
     }
 }
