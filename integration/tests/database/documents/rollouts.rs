@@ -260,7 +260,7 @@ fn a_reading_from_before_a_turn_does_not_count() {
 #[test]
 fn nobody_moves_before_the_guard_has_judged_and_while_it_holds() {
     run(async {
-        let mut world = World::new("judged", 12, json!({"maxConcurrent": 12})).await;
+        let mut world = World::new("judgedrollouts", 12, json!({"maxConcurrent": 12})).await;
         world
             .stage
             .run("insert into towline_applied select c.id, '', 'ConfigMap', 'default', 'n' || n, s.id, 'v1', null, true, true, false, null, \
@@ -346,7 +346,7 @@ fn a_syncset_that_is_deleted_in_the_middle_stops_nothing() {
 }
 
 #[test]
-fn a_hub_without_rollouts_is_asked_once_after_a_change_and_a_rollout_costs_five_statements_a_look() {
+fn a_hub_without_rollouts_is_asked_for_them_once_and_a_rollout_costs_five_statements_a_look() {
     run(async {
         let stage = Stage::new("rollcosts").await;
         stage.run("create schema statistics; create extension pg_stat_statements schema statistics").await;
@@ -378,8 +378,8 @@ fn a_hub_without_rollouts_is_asked_once_after_a_change_and_a_rollout_costs_five_
         let before = counts(&stage).await;
         leader.dispatch.roll(&leader.grant, &mut rollouts, &|| ()).await.expect("a look");
         assert_eq!(since(&before, &counts(&stage).await), [1, 0, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(rollouts.next(&Turn::default()), None);
-        assert!(rollouts.next(&Turn { changes: 1, ..Turn::default() }).is_some());
+        assert_eq!(rollouts.next(&Turn { changes: 1, asked: 1, ..Turn::default() }), None);
+        assert!(rollouts.next(&Turn { rolls: true, ..Turn::default() }).is_some());
         let mut world = World::new("rollcostsmany", 3, json!({"maxConcurrent": 2})).await;
         world.stage.run("create schema statistics; create extension pg_stat_statements schema statistics").await;
         world.write("b").await;

@@ -88,7 +88,9 @@ fn a_cluster_has_what_it_is_pinned_to_whatever_its_syncset_says() {
         ];
         assert_eq!(seen, expected);
         pin(&stage, "base", 1).await;
-        stage.has(west, &of_one).await;
+        // The rollout still leads to the other revision, which wants it.
+        let kept = ("c", json!({"a": "2"}));
+        stage.has(west, &[of_one[0].clone(), of_one[1].clone(), kept]).await;
         pin(&stage, "base", 2).await;
         stage.has(west, &of_two).await;
         stage.has(east, &of_one).await;

@@ -207,6 +207,17 @@ impl Change {
         }
     }
 
+    /// Whether it may be of a syncset with a rollout, which may have to begin.
+    pub(super) fn may_begin_a_rollout(&self) -> bool {
+        let is_syncset = matches!(self.kind, Some(Kind::SyncSet | Kind::SelectorSyncSet));
+        is_syncset
+            && match &self.after {
+                DocumentState::Present(after) => after.rolls,
+                DocumentState::Unknown => true,
+                DocumentState::Absent => false,
+            }
+    }
+
     /// Whether a syncset has only got another content, to which its rollout moves clusters.
     pub(super) fn is_for_a_rollout(&self) -> bool {
         match (&self.before, &self.after) {

@@ -5,7 +5,7 @@
 //! So a dispatcher that is killed, or that another one has taken over from, changes nothing or everything. Before a rollout releases its
 //! first cluster, the guard checks what the step to its goal would delete.
 //!
-//! A hub without rollouts is asked for them only after changes.
+//! A hub without rollouts is asked for them once, and then after changes that may begin one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ impl Rollouts {
 
     /// When the next look is due, after a turn; none if there are no rollouts.
     pub fn next(&mut self, turn: &Turn) -> Option<Instant> {
-        self.exist |= *turn != Turn::default();
+        self.exist |= turn.rolls || turn.was_gap;
         self.exist.then_some(self.next)
     }
 }

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::concern::{Concern, Unchecked};
 use super::guard::{Decisions, DeletionGuard, READ_AT_ONCE, everything, tracking};
-use super::log::{Read, TurnStep, read};
+use super::log::{Change, Read, TurnStep, read};
 use super::remove::{remove, remove_all, tidy};
 use super::selection::{Parameter, Parameters};
 use super::suspended::{Released, tracked};
@@ -39,6 +39,8 @@ pub struct Turn {
     pub asked: u64,
     /// Whether all clusters were asked for, since rows were missing or nothing had been dispatched before.
     pub was_gap: bool,
+    /// Whether a rollout may have to begin.
+    pub rolls: bool,
     /// Whether there may be more rows.
     pub has_more: bool,
     /// Syncsets whose deletions are suspended from now on.
@@ -143,7 +145,8 @@ impl Dispatch {
         let (concern, unchecked) = (Concern::of(&read.changes), Unchecked::of(&read.changes));
         let gone: Vec<Uuid> = concern.gone.iter().copied().collect();
         remove(&self.database, &gone).await?;
-        let mut turn = Turn { changes: read.changes.len(), has_more: read.is_full, ..Turn::default() };
+        let rolls = read.changes.iter().any(Change::may_begin_a_rollout);
+        let mut turn = Turn { changes: read.changes.len(), rolls, has_more: read.is_full, ..Turn::default() };
         if concern.is_empty() && unchecked.is_empty() {
             self.pass_over(grant, read).await?;
             return Ok(turn);
