@@ -151,11 +151,15 @@ static SYNCSET: LazyLock<String> = LazyLock::new(|| {
 });
 static SEALED: LazyLock<String> = LazyLock::new(|| text("(to_jsonb(t) - 'sealed')::text, sealed"));
 
-/// How far the rollout of a syncset is, beside its status.
-const ROLLOUT: &str = "coalesce((select jsonb_build_object('rollout', jsonb_strip_nulls(jsonb_build_object('state', r.state, \
-     'reason', nullif(r.reason, ''), 'revision', r.goal, 'stable', r.stable, 'wave', case when r.state = 'Running' \
-       then coalesce(t.data #>> array['spec', 'rollout', 'waves', r.wave::text, 'name'], 'rest') end))) \
-   from towline_rollout r where r.syncset = t.id), '{}')";
+/// How far the rollout of a syncset is, beside its status. One that has yet to begin is shown as it begins.
+const ROLLOUT: &str = "coalesce((select jsonb_build_object('rollout', jsonb_strip_nulls(jsonb_build_object('state', n.state, \
+     'reason', nullif(n.reason, ''), 'revision', n.goal, 'stable', r.stable, 'wave', case when n.state = 'Running' \
+       then coalesce(t.data #>> array['spec', 'rollout', 'waves', n.wave::text, 'name'], 'rest') end))) \
+   from towline_rollout r cross join lateral (select r.started < r.edited \
+     and (r.state, r.reason) not in (('Stopped', 'Paused'), ('Stopped', 'Restored')) as begins) b \
+   cross join lateral (select case when b.begins then 'Running' else r.state end as state, \
+     case when b.begins then 'Judging' else r.reason end as reason, case when b.begins then r.newest else r.goal end as goal, \
+     case when b.begins then 0 else r.wave end as wave) n where r.syncset = t.id), '{}')";
 
 fn item(status: &str, is_as_stored: &str) -> String {
     text(&format!(

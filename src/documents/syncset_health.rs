@@ -10,7 +10,7 @@ const FIELD: &str = "health";
 /// what does not answer is unknown, whatever was read before.
 pub(super) fn status() -> String {
     let state = "case when p.reachable = false then 'unknown' \
-         when r.result = 'Success' and r.generation = t.generation and r.health->>'inputs' = encode(r.inputs, 'hex') \
+         when r.result = 'Success' and r.health->>'inputs' = encode(r.inputs, 'hex') \
            then lower(r.health->>'state') else 'progressing' end";
     let counts = ["current", "progressing", "unknown", "failed"]
         .map(|name| format!("'{name}', count(*) filter (where state = '{name}')"))

@@ -63,7 +63,7 @@ begin
     if had = document.generation then return; end if;
     -- A wave is known by its place: what of other waves was done is passed over soon.
     if waves is distinct from document.data #> '{spec,rollout,waves}' then
-      update towline_rollout set wave = 0, settled = null, checking = null, promoted = 0, failures = 0, tolerated = 0
+      update towline_rollout set wave = 0, settled = null, checking = null, promoted = 0, tolerated = 0
         where syncset = document.id and state in ('Running', 'Stopped');
     end if;
   else
@@ -88,7 +88,8 @@ begin
     insert into towline_revision values
       (document.id, to_revision, document.generation, document.version, document.updated_at, revised);
   end if;
-  update towline_rollout set newest = to_revision, edited = edited + 1 where syncset = document.id;
+  -- An order may have changed the goal since it was read.
+  update towline_rollout set newest = to_revision, edited = edited + 1 where syncset = document.id returning * into rollout;
   -- Ten are kept, and those in use.
   delete from towline_revision r where r.syncset = document.id
     and r.revision < (select revision from towline_revision where syncset = document.id order by revision desc offset 9 limit 1)

@@ -360,13 +360,13 @@ pub async fn revisions(database: &Database, key: &Key) -> Result<Vec<Revision>, 
 /// Carries out an order, in one transaction with its record.
 pub async fn carry_out(database: &Database, key: &Key, order: Order, by: &Author) -> Result<ShownRollout, OrderError> {
     const READ: &str = "order_rollout";
+    const KEPT: &str = "select revision from towline_revision where syncset = $1::text::uuid order by revision";
     const WRITE: &str = "update towline_rollout r set (started, number, goal, state, reason, message, wave, clock, settled, checking, promoted, \
            failures, tolerated, judged, since, actor) = (select n.started, n.number, n.goal, n.state, n.reason, n.message, n.wave, n.clock, \
            n.settled, n.checking, n.promoted, n.failures, n.tolerated, n.judged, clock_timestamp(), $3 \
            from jsonb_populate_record(null::towline_rollout, $2) n) where syncset = $1::text::uuid";
     let text = format!(
-        "select {}, c.id::text, array(select v.revision from towline_revision v where v.syncset = c.id order by v.revision), \
-           set_config('idle_in_transaction_session_timeout', '3s', true) \
+        "select {}, c.id::text, set_config('idle_in_transaction_session_timeout', '3s', true) \
          from towline_documents c join towline_rollout r on r.syncset = c.id \
          where c.kind = $1 and c.namespace = $2 and c.name = $3 and c.deleted_at is null \
            and exists (select from towline_meta where origin = towline_origin()) for update of r",
@@ -379,7 +379,10 @@ pub async fn carry_out(database: &Database, key: &Key, order: Order, by: &Author
     let Some(row) = rows.first() else { return Err(OrderError::NoRollout) };
     let (rollout, ..) = read(READ, row, 0)?;
     let id: String = column(READ, row, 5).map_err(StoreError::from)?;
-    let kept: Vec<i32> = column(READ, row, 6).map_err(StoreError::from)?;
+    // An edit for which the lock has waited may have dropped some.
+    let kept = transaction.all("kept_revisions", KEPT, &[(&id as _, Type::TEXT)]).await.map_err(StoreError::from)?;
+    let kept: Result<Vec<i32>, _> = kept.iter().map(|row| column("kept_revisions", row, 0)).collect();
+    let kept = kept.map_err(StoreError::from)?;
     let changed = order.apply(rollout.clone(), &kept);
     let changed = changed.map_err(|refused| OrderError::Refused { refused, possible: possible(&rollout) })?;
     let stored = Stored::json(&changed);

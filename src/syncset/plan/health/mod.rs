@@ -227,8 +227,10 @@ impl Health {
             (Reverse(object.state), object.failed.is_none(), place)
         });
         let more = objects.len().saturating_sub(MOST_OBJECTS);
-        let confirms = objects.iter().filter_map(|object| object.confirmed_at(applied)).filter(|at| *at > now).min();
-        let is_settled = objects.iter().all(|object| object.state == State::Failed);
+        // Of objects that are not stored nobody will know when they began to fail, so they are not waited for.
+        let stored = || objects.iter().take(MOST_OBJECTS);
+        let confirms = stored().filter_map(|object| object.confirmed_at(applied)).filter(|at| *at > now).min();
+        let is_settled = stored().all(|object| object.state == State::Failed);
         let worst = objects.first();
         let state = worst.map_or(State::Current, |worst| worst.state);
         // Once it was settled, it has its time again; what is late stays late. The time in which nobody could read does not count.
@@ -293,7 +295,6 @@ fn finished_jobs(readings: &mut [Reading], before: &[String]) -> Vec<String> {
             Some(Job::Gone(_)) | None => {}
         }
     }
-    finished.truncate(MOST_OBJECTS);
     finished
 }
 

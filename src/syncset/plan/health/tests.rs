@@ -193,6 +193,14 @@ fn a_job_that_was_seen_to_finish_and_is_gone_stays_current_until_another_one_is_
 }
 
 #[test]
+fn more_objects_than_are_stored_are_read_no_longer_than_few() {
+    let failing = || (0..150).map(|at| reading(&format!("a{at:03}"), Verdict::Failed)).collect();
+    let first = Health::read(HERE, None, failing(), WITHIN, at(0));
+    let second = Health::read(HERE, Some(&first), failing(), WITHIN, at(20));
+    assert_eq!((second.state, second.next), (State::Failed, None));
+}
+
+#[test]
 fn the_worst_object_speaks_for_all_and_the_others_are_counted() {
     let (_, failed) = read_until(|_| Verdict::Failed, 1000);
     let mut readings: Vec<Reading> = (0..150).map(|at| reading(&format!("a{at:03}"), Verdict::Progressing)).collect();

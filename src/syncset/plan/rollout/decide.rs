@@ -28,7 +28,8 @@ pub fn decide(
     if rollout.must_begin() {
         rollout.begin();
         let is_at_goal = |seen: &Seen| seen.turn.as_ref().is_none_or(|turn| turn.revision == rollout.goal);
-        if rollout.stable == Some(rollout.goal) && observed.clusters.iter().all(is_at_goal) {
+        let is_seen = !observed.clusters.is_empty();
+        if rollout.stable == Some(rollout.goal) && is_seen && observed.clusters.iter().all(is_at_goal) {
             return end(rollout, State::Complete, Vec::new());
         }
         return (rollout, Vec::new());
@@ -197,7 +198,9 @@ impl Step<'_> {
         if self.is_guarded(is_held) || self.release(self.clusters.len(), |_| true) {
             return (self.rollout, self.moves);
         }
-        end(self.rollout, State::RolledBack, self.moves)
+        // An edit back to what was there before leaves nothing to be corrected.
+        let state = if self.rollout.goal == self.rollout.newest { State::Complete } else { State::RolledBack };
+        end(self.rollout, state, self.moves)
     }
 
     /// Counts the failures of the wave. Returns whether they are too many: then the rollout has stopped, or goes back from now on.

@@ -452,7 +452,7 @@ fn an_edit_back_to_the_stable_content_is_an_undo_without_waves() {
     world.tick();
     world.is(State::RollingBack, Reason::Judging);
     assert_eq!(world.play(4), [1, 3], "who has it already is left alone");
-    world.is(State::RolledBack, Reason::None);
+    world.is(State::Complete, Reason::None);
     assert_eq!((world.rollout.stable, world.rollout.newest), (Some(1), 1));
 }
 

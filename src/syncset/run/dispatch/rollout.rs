@@ -21,6 +21,7 @@ use super::guard::{Decisions, DeletionGuard};
 use super::selection::{Parameter, Parameters, Selection};
 use super::turn::{Dispatch, Turn, ask, concerned};
 use super::{DispatchError, WITHIN};
+use crate::cluster::full_text;
 use crate::db::{self, Database, Row, Transaction, Type, column};
 use crate::documents::{Grant, Key};
 use crate::syncset::plan::action::PAUSES;
@@ -36,6 +37,8 @@ use crate::syncset::run::rollouts::Stored;
 
 /// Between two looks, unless one takes long: then four times as long as it has taken.
 const EVERY: Duration = Duration::from_secs(1);
+/// The same after one of them could not be moved on.
+const AFTER_A_FAILURE: Duration = Duration::from_secs(10);
 /// After this time the clock of a rollout is stored, also if nothing else has changed. It is less than what counts of one look.
 const STORE_EVERY: Duration = Duration::from_secs(9);
 
@@ -103,22 +106,27 @@ impl Dispatch {
         let (cursor, exist, due) = self.look().await?;
         rollouts.exist = exist;
         rollouts.stored.retain(|syncset, _| due.iter().any(|due| due.syncset == *syncset));
-        let (mut asked, mut failed) = (0, None);
+        let (mut asked, mut pause) = (0, EVERY);
         for due in due {
+            let syncset = due.syncset;
             let mut next = Some(due);
             while let Some(due) = next {
                 match self.roll_one(grant, cursor, &due, rollouts, &mut next).await {
                     Ok(clusters) => asked += clusters,
-                    // One that fails does not keep the others waiting.
-                    Err(DispatchError::Database(error)) if error.outage().is_none() => failed = Some(error),
+                    // One that fails, or takes too long, does not keep the others waiting.
+                    Err(DispatchError::Database(error)) if error.outage().is_none() || error.is_delay() => {
+                        let error = full_text(&error);
+                        tracing::warn!(syncset = %syncset, error, "failed to move a rollout on, retrying");
+                        pause = AFTER_A_FAILURE;
+                    }
                     Err(error) => return Err(error),
                 }
                 after_each();
             }
         }
         let now = Instant::now();
-        rollouts.next = now + (now.duration_since(began) * 4).max(EVERY);
-        failed.map_or(Ok(asked), |error| Err(error.into()))
+        rollouts.next = now + (now.duration_since(began) * 4).max(pause);
+        Ok(asked)
     }
 
     /// The dispatcher's cursor, whether there is any rollout, and those that may have something to do.

@@ -192,7 +192,7 @@ const AS_PINNED: &str = "cross join lateral (select s.data->'spec' as spec offse
               from jsonb_array_elements(g.content->'resources') e), '[]') end) end) as pinned \
       from towline_rollout r left join towline_turn t on t.syncset = r.syncset and t.cluster = c.id \
         left join towline_revision v on v.syncset = r.syncset and v.revision = coalesce(t.revision, r.stable) \
-        left join towline_revision g on g.syncset = r.syncset and r.reason <> 'Aborted' \
+        left join towline_revision g on g.syncset = r.syncset and (r.reason <> 'Aborted' or r.started < r.edited) \
           and g.revision = case when r.started < r.edited then r.newest else r.goal end \
           and g.revision is distinct from coalesce(t.revision, r.stable) \
       where d.spec ? 'rollout' and r.syncset = s.id offset 0) p on true";
