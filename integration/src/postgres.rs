@@ -191,6 +191,8 @@ impl Postgres {
             "ssl_ca_file=../authority.pem",
             "listen_addresses=127.0.0.1",
             "shared_preload_libraries=pg_stat_statements",
+            // Of more statements than that, all tests together, it forgets some, and tests count them.
+            "pg_stat_statements.max=20000",
             // A machine that loses its power is no case here; a killed server loses nothing without these two.
             "fsync=off",
             "full_page_writes=off",
