@@ -12,7 +12,7 @@ use crate::syncsets::world::{LIMIT, Stage, run};
 /// Statements that a replica sends besides passes, by their names in metrics: the tail, claims, looks for work and renewals, compaction,
 /// the overview, the dispatcher, and counts of the hub. Each comes at any moment. No pass sends one of them, nor a transaction, whose
 /// `BEGIN` and `COMMIT` have no name.
-const BESIDE_PASSES: [&str; 32] = [
+const BESIDE_PASSES: [&str; 34] = [
     "applied_selectors",
     "begin_tail",
     "claim_work",
@@ -38,6 +38,8 @@ const BESIDE_PASSES: [&str; 32] = [
     "read_log",
     "renew_claims",
     "renew_work",
+    "rollouts_due",
+    "stopped_rollouts",
     "syncsets_overview",
     "tail",
     "tidy_guards",
