@@ -16,6 +16,8 @@ create index on towline_result (syncset);
 create index on towline_result (since) where result = 'Failure';
 -- Whose health is read, which is counted often.
 create index on towline_result (cluster) where health is not null;
+-- What does not work, which is little.
+create index towline_result_ill on towline_result (cluster) where health->>'state' = 'Failed' or health->>'reason' = 'Late';
 -- What fails on one cluster, for those who may not read all of them.
 create index towline_result_failing on towline_result (cluster) where result = 'Failure';
 
