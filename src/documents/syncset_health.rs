@@ -6,8 +6,8 @@ use serde_json::{Map, Value};
 
 const FIELD: &str = "health";
 
-/// The status of `t`, a row of a syncset, with the counts of the clusters on which it was tried. What is not applied as it is now is progressing, and
-/// what does not answer is unknown, whatever was read before.
+/// The status of `t`, a row of a syncset, with the counts of the clusters on which it was tried. A syncset that failed, or that was not read
+/// since it was applied, is progressing there; where the cluster does not answer it is unknown, whatever was read before.
 pub(super) fn status() -> String {
     let state = "case when p.reachable = false then 'unknown' \
          when r.result = 'Success' and r.health->>'inputs' = encode(r.inputs, 'hex') \

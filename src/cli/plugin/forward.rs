@@ -51,7 +51,7 @@ pub(super) struct Pods {
     /// All of them, if it is none.
     namespace: Option<String>,
     release: Option<String>,
-    /// The one that was found first. What a command begins with one release it does not go on with another one.
+    /// The release that was found first: all requests of a command go to the same one.
     chosen: OnceLock<Release>,
     /// Whether the user or the kubeconfig named the namespace. In any other one, somebody who may label pods could receive what is sent to them.
     pub(super) is_named: bool,

@@ -436,7 +436,7 @@ fn the_sums_are_those_of_the_documents_whatever_clients_and_commands_do() {
             refused += all.into_iter().sum::<u64>();
             under_load += rotated;
             assert_eq!(wrong(&place).await, 0);
-            // What replicas have sealed with their own key since then is left to the next one, which leaves nothing.
+            // Replicas may have sealed values with their former key meanwhile: the next rotation seals these anew, and leaves none.
             assert_eq!(rotate().await.1, 0);
             assert_eq!((rotate().await, wrong(&place).await), ((0, 0), 0));
             let output = Towline::command_with(["hub", "renumber"], &[("POSTGRES_PARAMS", url.as_str())]).await;

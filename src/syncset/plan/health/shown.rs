@@ -43,7 +43,7 @@ pub fn explained(
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     pub state: State,
-    /// Empty if it is current.
+    /// Empty if it is current, unless that is only assumed.
     pub reason: String,
     pub message: String,
     /// Since when state and reason are these; none if they do not come from a reading.

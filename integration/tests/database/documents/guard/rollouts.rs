@@ -1,4 +1,4 @@
-//! What a rollout leads to is judged at once for all clusters, before it has come to any.
+//! The guard checks what a rollout would delete on all clusters before the first cluster gets the new revision.
 
 use serde_json::json;
 use towline::test_api::documents::Item;
