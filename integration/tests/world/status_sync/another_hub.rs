@@ -21,17 +21,16 @@ const LABEL: &str = "apps.open-cluster-management.io/hosting-subscription";
 
 static OTHER: OnceCell<ControlPlane> = OnceCell::const_new();
 
-/// The other hub, which all tests share.
+/// The other hub, whose roles are granted, and which all tests share.
 async fn other() -> &'static ControlPlane {
-    OTHER.get_or_init(async || hub("other-status-hub").await).await
-}
-
-/// A hub whose roles are granted.
-async fn hub(name: &str) -> ControlPlane {
-    let options = Options { controller_manager: false, ..Options::named(name).with_crds(&crds::HUB_KINDS) };
-    let hub = ControlPlane::start(options).await.expect("the hub starts");
-    grant_status_sync(&client(&hub).await).await.expect("the role of `deploy/` is granted");
-    hub
+    let named = Options::named("other-status-hub").with_crds(&crds::HUB_KINDS);
+    let options = Options { controller_manager: false, ..named };
+    let start = async || {
+        let hub = ControlPlane::start(options.clone()).await.expect("the hub starts");
+        grant_status_sync(&client(&hub).await).await.expect("the role of `deploy/` is granted");
+        hub
+    };
+    OTHER.get_or_init(start).await
 }
 
 async fn client(hub: &ControlPlane) -> Client {
@@ -317,78 +316,6 @@ fn a_start_against_another_hub_is_held_by_the_rows_and_an_approval_outlives_the_
         there.shows("p2", "NonCompliant").await;
         let told = towline.log().expect("a log").matches("the section is held").count();
         assert_eq!(told, 1, "the second start on it is clear");
-    });
-}
-
-#[test]
-fn a_copied_state_names_the_cluster_that_it_was_copied_from() {
-    run(async {
-        let stage = Stage::new("copiedstate").await;
-        let other = other().await;
-        let there = There::make(other, &stage.name).await;
-        fill(&stage).await;
-        let path = switchable(&stage);
-        let mut towline = start(&stage, &path).await;
-        rests(&stage).await;
-        towline.kill9().await.expect("it is killed");
-        there.put_state(&here(&stage).state().await.expect("a state")).await;
-        put(&path, &kubeconfig(other));
-        let (before, since) = (there.versions().await, mark(other).await);
-        towline.start_again().await.expect("it starts");
-        held(&towline, "another cluster answers as hub").await;
-        assert_eq!(writes(other, &stage.name, since).await, Vec::<String>::new());
-        assert_eq!(there.versions().await, before);
-    });
-}
-
-#[test]
-fn a_hub_that_is_replaced_at_its_address_is_held_and_its_return_lifts_the_hold_and_rest_costs_no_request() {
-    run(async {
-        let stage = Stage::new("replacedhub").await;
-        let hub = hub("replaced-status-hub").await;
-        let first = There::make(&hub, &stage.name).await;
-        for plural in ["policies", "placements", "subscriptions"] {
-            for object in first.api(plural).list(&ListParams::default()).await.expect("a list").items {
-                let uid = object.uid().expect("a UID");
-                stage.spec(plural, &uid, &object.name_any()).await;
-                if plural == "policies" {
-                    stage.comply(&uid, "hub", "c", "compliant").await;
-                }
-            }
-        }
-        let towline = start(&stage, &kubeconfig(&hub)).await;
-        first.shows("p0", "Compliant").await;
-        first.remembers_itself().await;
-        goes_on(&towline).await;
-        let since = mark(&hub).await;
-        stage.passes(&towline, "policies", 5).await;
-        let at_rest = Filter::since(since).user(users::TOWLINE);
-        let records = hub.audit().expect("an audit log").records(&at_rest).await.expect("records");
-        assert!(records.is_empty(), "requests at rest: {records:?}");
-
-        let prefix = hub.prefix();
-        hub.restart_with_prefix("another-status-hub").await.expect("another cluster");
-        for crd in crds::HUB_KINDS {
-            crds::install(&client(&hub).await, crd).await.expect("the kind is installed");
-        }
-        let since = mark(&hub).await;
-        grant_status_sync(&client(&hub).await).await.expect("the role is granted");
-        let second = There::make(&hub, &stage.name).await;
-        let before = second.versions().await;
-        held(&towline, "another cluster answers as hub").await;
-        stage.execute("UPDATE status.compliance SET compliance = 'pending'", &[]).await;
-        // The kinds are listed, and rows are compared with what was listed.
-        section(&towline, "that all families are held", |report| {
-            let is_held = |family: &Value| family["waits_for"].as_str().is_some_and(|text| text.contains("is held"));
-            report["families"].as_object().is_some_and(|families| families.values().all(is_held))
-        })
-        .await;
-        assert_eq!(writes(&hub, &stage.name, since).await, Vec::<String>::new());
-        assert_eq!(second.versions().await, before);
-
-        hub.restart_with_prefix(&prefix).await.expect("the first cluster");
-        first.shows("p0", "Pending").await;
-        goes_on(&towline).await;
     });
 }
 

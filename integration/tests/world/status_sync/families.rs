@@ -158,12 +158,16 @@ fn an_object_that_comes_after_its_rows_is_served_and_another_writers_edit_is_tak
     });
 }
 
+/// Of rows of one name the one with the live UID counts, and without it nothing is written. What is written goes with its last row, and
+/// comes back with the next. A deleted row of `spec` ends all writing.
 #[test]
-fn of_rows_of_one_name_the_one_with_the_live_uid_counts_and_without_it_nothing_is_written() {
+fn rows_of_each_family_are_told_apart_by_their_uids_come_and_go_and_end_with_the_row_of_spec() {
     run(async {
-        let stage = Stage::new("twinfamilies").await;
+        let stage = Stage::new("rowsoffamilies").await;
         for (index, hub) in HUB.into_iter().enumerate() {
-            stage.wanted(hub, "twin").await;
+            for name in ["kept", "twin", "vanishing"] {
+                stage.wanted(hub, name).await;
+            }
             stage.spec(hub, &format!("{NOBODY}{index}"), "twin").await;
             stage.make(hub, "stranger", &json!({"spec": {"of": "stranger"}})).await;
             for twin in [3, 6] {
@@ -171,37 +175,19 @@ fn of_rows_of_one_name_the_one_with_the_live_uid_counts_and_without_it_nothing_i
             }
         }
         for case in cases() {
-            case.is_reported(&stage, "twin").await;
-            case.is_reported(&stage, "stranger").await;
-        }
-        let towline = stage.start().await;
-        for case in cases() {
-            case.is_shown(&stage, "twin").await;
-            let ambiguous = |report: &Value| report["waiting"] == json!({"ambiguous": 2});
-            stage.family(&towline, case.family, "two ambiguous rows", ambiguous).await;
-            stage.passes(&towline, case.family, 2).await;
-            assert!(!case.stands(&stage, "stranger").await, "{}", case.family);
-        }
-    });
-}
-
-#[test]
-fn what_is_written_goes_with_its_last_row_and_comes_back_with_the_next() {
-    run(async {
-        let stage = Stage::new("vanished").await;
-        for hub in HUB {
-            stage.wanted(hub, "kept").await;
-            stage.wanted(hub, "vanishing").await;
-        }
-        for case in cases() {
-            for name in ["kept", "vanishing"] {
+            for name in ["kept", "stranger", "twin", "vanishing"] {
                 case.is_reported(&stage, name).await;
             }
         }
         let towline = stage.start().await;
         for case in cases() {
-            case.is_shown(&stage, "kept").await;
-            case.is_shown(&stage, "vanishing").await;
+            for name in ["kept", "twin", "vanishing"] {
+                case.is_shown(&stage, name).await;
+            }
+            let ambiguous = |report: &Value| report["waiting"] == json!({"ambiguous": 2});
+            stage.family(&towline, case.family, "two ambiguous rows", ambiguous).await;
+            stage.passes(&towline, case.family, 2).await;
+            assert!(!case.stands(&stage, "stranger").await, "{}", case.family);
             let vanishing =
                 format!("DELETE FROM status.{} WHERE payload -> 'metadata' ->> 'name' = 'vanishing'", case.table);
             assert_eq!(stage.execute(&vanishing, &[]).await, 1);
@@ -216,7 +202,21 @@ fn what_is_written_goes_with_its_last_row_and_comes_back_with_the_next() {
             case.is_reported(&stage, "vanishing").await;
             case.is_shown(&stage, "vanishing").await;
         }
-        towline.terminate(LIMIT).await.expect("it ends");
+        for hub in HUB {
+            stage.execute(&format!("UPDATE spec.{hub} SET deleted = true"), &[]).await;
+        }
+        for case in cases() {
+            stage.family(&towline, case.family, "no object", |report| report["objects"] == 0).await;
+        }
+        let since = stage.mark().await;
+        for case in cases() {
+            stage.execute(&format!("DELETE FROM status.{}", case.table), &[]).await;
+        }
+        for case in cases() {
+            stage.passes(&towline, case.family, 3).await;
+            assert!(case.stands(&stage, "kept").await, "{}", case.family);
+        }
+        assert_eq!(stage.requests(since).await.len(), 0, "nothing is written or deleted any more");
     });
 }
 
@@ -253,38 +253,6 @@ fn a_table_that_must_not_be_read_is_named_clears_nothing_and_holds_up_no_other_f
         stage.sql.batch_execute("GRANT SELECT ON status.placements TO towline_reader").await.expect("it is granted");
         revoked.is_shown(&stage, "same").await;
         stage.family(&towline, "placements", "no failure", |report| report["failure"].is_null()).await;
-    });
-}
-
-#[test]
-fn a_row_of_spec_that_is_deleted_ends_all_writing() {
-    run(async {
-        let stage = Stage::new("endedfamilies").await;
-        for hub in HUB {
-            stage.wanted(hub, "ended").await;
-        }
-        for case in cases() {
-            case.is_reported(&stage, "ended").await;
-        }
-        let towline = stage.start().await;
-        for case in cases() {
-            case.is_shown(&stage, "ended").await;
-        }
-        for hub in HUB {
-            stage.execute(&format!("UPDATE spec.{hub} SET deleted = true"), &[]).await;
-        }
-        for case in cases() {
-            stage.family(&towline, case.family, "no object", |report| report["objects"] == 0).await;
-        }
-        let since = stage.mark().await;
-        for case in cases() {
-            stage.execute(&format!("DELETE FROM status.{}", case.table), &[]).await;
-        }
-        for case in cases() {
-            stage.passes(&towline, case.family, 3).await;
-            assert!(case.stands(&stage, "ended").await, "{}", case.family);
-        }
-        assert_eq!(stage.requests(since).await.len(), 0, "nothing is written or deleted any more");
     });
 }
 

@@ -18,7 +18,6 @@ mod costs;
 mod decisions;
 mod families;
 mod faults;
-mod fields;
 mod halfway;
 mod kills;
 mod notify;

@@ -250,7 +250,7 @@ fn a_storm_of_transactions_is_few_passes_of_the_family_concerned() {
         stage.shows("policies", "p", "/status/compliant", &json!("Compliant")).await;
         stage.forget_statements().await;
         let begun = Instant::now();
-        let storm = "DO $$ BEGIN FOR i IN 1..10000 LOOP \
+        let storm = "DO $$ BEGIN FOR i IN 1..2000 LOOP \
                      UPDATE status.compliance SET compliance = CASE WHEN i % 2 = 0 THEN 'pending' ELSE 'non_compliant' END \
                      ::status.compliance_type; COMMIT; END LOOP; END $$";
         stage.sql.batch_execute(storm).await.expect("a storm");
@@ -266,7 +266,7 @@ fn a_storm_of_transactions_is_few_passes_of_the_family_concerned() {
         // The first one, and the one that follows the beginning of listening.
         let others = passes(&stage, &towline, "placements").await;
         assert!(others <= 2, "{others} passes of a family that nobody told of");
-        let told = stage.notify(&towline, "the storm", |report| report["notifications"].as_u64() >= Some(10_000)).await;
+        let told = stage.notify(&towline, "the storm", |report| report["notifications"].as_u64() >= Some(2_000)).await;
         assert_eq!(told["connections"], 1);
         // A statement of a thousand rows is told once, and so are two statements of one transaction.
         let rows = "INSERT INTO status.compliance SELECT $1::text::uuid, 'c' || n, 'other', 'none', 'unknown' \

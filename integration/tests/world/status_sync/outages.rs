@@ -126,7 +126,7 @@ fn a_replica_takes_over_from_one_that_was_killed_and_only_who_writes_has_changes
 }
 
 #[test]
-fn a_write_that_is_not_allowed_is_reported_by_verb_and_kind_and_made_when_it_is() {
+fn a_write_that_is_not_allowed_is_reported_by_verb_and_kind_and_made_when_it_is_before_the_next_pass_by_the_clock() {
     run(async {
         let stage = Stage::new("forbidden").await;
         let uid = stage.wanted("policies", "p").await;
@@ -145,7 +145,7 @@ fn a_write_that_is_not_allowed_is_reported_by_verb_and_kind_and_made_when_it_is(
         .await
         .expect("less is granted");
         let kubeconfig = stage.world.hub.kubeconfig(users::REPLICA[0]).expect("a kubeconfig");
-        let settings = "interval = \"200ms\"\nfamilies = [\"policies\", \"placementdecisions\"]";
+        let settings = "interval = \"1h\"\nfamilies = [\"policies\", \"placementdecisions\"]";
         let config = stage.config_by(&stage.database.url(READER), &kubeconfig, settings);
         let towline = Towline::start(&config, &[]).await.expect("the daemon starts");
         for (family, verb, kind) in
@@ -163,45 +163,6 @@ fn a_write_that_is_not_allowed_is_reported_by_verb_and_kind_and_made_when_it_is(
         stage
             .has("placementdecisions", "d-decision-1", |object| object.data.pointer("/status/decisions/0").is_some())
             .await;
-    });
-}
-
-/// The next pass by the clock is an hour away.
-const HOURLY: &str = "interval = \"1h\"\nfamilies = [\"policies\"]";
-
-/// Waits until a write of policies has failed in this way.
-async fn is_refused(stage: &Stage, towline: &Towline, kind: &str) {
-    let so = |report: &Value| report["write_failure"]["kind"] == kind;
-    let report = stage.family(towline, "policies", &format!("a write that was {kind}"), so).await;
-    assert_eq!(report["written"], 0);
-}
-
-/// Waits until the write has been made, after so many whole passes, and nothing is left to write.
-async fn is_made(stage: &Stage, towline: &Towline, what: &str, passes: impl Fn(u64) -> bool) {
-    stage.shows("policies", "p", "/status/compliant", &json!("Compliant")).await;
-    let so =
-        |report: &Value| report["oldest_unwritten_seconds"].is_null() && report["passes"].as_u64().is_some_and(&passes);
-    let report = stage.family(towline, "policies", what, so).await;
-    assert_eq!(report["written"], 1);
-}
-
-#[test]
-fn a_write_that_was_not_allowed_is_made_without_a_new_change_and_before_the_next_pass_by_the_clock() {
-    run(async {
-        let stage = Stage::new("unasked").await;
-        let uid = stage.wanted("policies", "p").await;
-        stage.comply(&uid, "hub", "c", "compliant").await;
-        let (client, user) = (&stage.world.client, users::REPLICA[1]);
-        let less = grant_changed_status_sync(client, user, |rules| {
-            rules.retain(|rule| rule.resources.iter().flatten().all(|resource| resource != "policies/status"));
-        });
-        less.await.expect("less is granted");
-        let kubeconfig = stage.world.hub.kubeconfig(user).expect("a kubeconfig");
-        let config = stage.config_by(&stage.database.url(READER), &kubeconfig, HOURLY);
-        let towline = Towline::start(&config, &[]).await.expect("the daemon starts");
-        is_refused(&stage, &towline, "forbidden").await;
-        grant_changed_status_sync(client, user, |_| ()).await.expect("the rest is granted");
-        is_made(&stage, &towline, "nothing unwritten", |passes| passes >= 2).await;
     });
 }
 
@@ -256,14 +217,18 @@ fn a_write_that_the_api_server_refused_is_made_without_a_new_change_when_it_is_r
         stage.comply(&uid, "hub", "c", "compliant").await;
         let refusing = refuse(&stage).await;
         let since = stage.mark().await;
-        let towline = stage.start_with(HOURLY).await;
-        is_refused(&stage, &towline, "rejected").await;
+        let towline = stage.start_with("interval = \"1h\"\nfamilies = [\"policies\"]").await;
+        let rejected = |report: &Value| report["write_failure"]["kind"] == "rejected";
+        let report = stage.family(&towline, "policies", "a write that was rejected", rejected).await;
+        assert_eq!(report["written"], 0);
         refusing.delete(&stage.name, &DeleteParams::default()).await.expect("it goes");
         stage.shows("policies", "p", "/status/compliant", &json!("Compliant")).await;
         // Each try is a pass of its own, after a back-off; the last one is the one that went through.
         let tries = stage.requests(since).await["patch policies/status"] as u64;
         assert!(tries >= 2, "{tries} tries");
-        is_made(&stage, &towline, &format!("{tries} passes"), |passes| passes == tries).await;
+        let is_made = |report: &Value| report["oldest_unwritten_seconds"].is_null() && report["passes"] == json!(tries);
+        let report = stage.family(&towline, "policies", &format!("{tries} passes"), is_made).await;
+        assert_eq!(report["written"], 1);
     });
 }
 

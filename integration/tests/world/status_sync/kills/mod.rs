@@ -14,7 +14,7 @@ use self::churn::churn;
 use crate::status_sync::world::{LIMIT, Stage, run};
 
 /// How often the daemon is killed in `make test`.
-const KILLS: u64 = 8;
+const KILLS: u64 = 4;
 /// Objects of each kind.
 const OBJECTS: u64 = 6;
 
