@@ -4,26 +4,25 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use integration::hub::{Client, Replica, Request};
-use integration::postgres::{self, HUB, Transport};
+use integration::postgres::{self, HUB};
 use integration::soak::Random;
 use integration::users::{ADMIN, EDGE_CONTROLLER};
-use integration::{ControlPlane, Postgres, Towline};
+use integration::{ControlPlane, Towline};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::Api;
 use kube::api::{ListParams, PostParams};
 use serde_json::{Value, json};
-use tokio::sync::OnceCell;
 
 use crate::chaos::claims::Claims;
 use crate::chaos::endpoint::{Endpoint, Moment, Traffic, now};
 use crate::chaos::oracle::{Data, Object};
+use crate::syncsets::world::server;
 
 pub(crate) use crate::run;
 
 /// Longer than anything takes while two cores are busy with something else, and some claims have to run out.
 pub(crate) const LIMIT: Duration = Duration::from_mins(4);
 
-static SERVER: OnceCell<Postgres> = OnceCell::const_new();
 /// Clusters are spread over them. They are those of the other tests of syncsets, which stop the third one alone.
 pub(crate) const EDGES: usize = 2;
 
@@ -61,8 +60,7 @@ pub(crate) struct Fleet {
 impl Fleet {
     /// Without workers and clusters. The name is that of its database.
     pub(crate) async fn new(name: &str) -> Self {
-        let server = SERVER.get_or_init(async || Postgres::start("chaos", Transport::Plain).await.unwrap()).await;
-        let database = server.hub_database(name).await.unwrap();
+        let database = server().await.hub_database(&format!("chaos_{name}")).await.unwrap();
         let front = Replica::run(&database, "", &[]).await.unwrap();
         front.wait_ready(LIMIT).await.unwrap();
         Claims::note(&database).await;

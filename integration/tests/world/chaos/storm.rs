@@ -19,7 +19,7 @@ use crate::chaos::oracle::may_stay;
 use crate::chaos::watched::Watched;
 
 /// Rounds in `make test`.
-const FEW: u64 = 60;
+const FEW: u64 = 40;
 /// Longest wait for requests between two rounds.
 const STALLED: Duration = Duration::from_millis(800);
 /// Between two rounds workers send at most so many requests.

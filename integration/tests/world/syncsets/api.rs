@@ -75,7 +75,7 @@ fn count(server: &Script, start: &str) -> usize {
 #[test]
 fn a_list_without_an_end_does_not_keep_a_full_pass_from_its_end() {
     run(async {
-        let stage = Stage::with("pages", PLAIN, 1).await;
+        let stage = Stage::shared("pages", PLAIN).await;
         let page = json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
             "metadata": {"resourceVersion": "9", "continue": "more"}, "items": []});
         let server =
@@ -97,7 +97,7 @@ fn a_list_without_an_end_does_not_keep_a_full_pass_from_its_end() {
 #[test]
 fn an_object_that_is_throttled_alone_fails_and_the_others_are_sent() {
     run(async {
-        let stage = Stage::with("throttled", PLAIN, 1).await;
+        let stage = Stage::shared("throttled", PLAIN).await;
         let server = start(|path| {
             (path == "PATCH /api/v1/namespaces/ns/configmaps/slow").then(|| status(429, "TooManyRequests", "slow"))
         })
@@ -129,7 +129,7 @@ fn an_object_that_is_throttled_alone_fails_and_the_others_are_sent() {
 fn nothing_is_asked_of_a_cluster_whose_identity_can_not_be_read() {
     run(async {
         const IDENTITY: &str = "GET /api/v1/namespaces/kube-system";
-        let stage = Stage::with("unidentified", PLAIN, 1).await;
+        let stage = Stage::shared("unidentified", PLAIN).await;
         let code = Arc::new(AtomicU16::new(200));
         let says = Arc::clone(&code);
         let server = start(move |path| {
@@ -193,7 +193,7 @@ fn nothing_is_asked_of_a_cluster_whose_identity_can_not_be_read() {
 #[test]
 fn every_request_is_made_as_the_kubeconfig_says() {
     run(async {
-        let stage = Stage::with("impersonating", PLAIN, 1).await;
+        let stage = Stage::shared("impersonating", PLAIN).await;
         let server = start(|_| None).await;
         let mut kubeconfig = server.kubeconfig();
         let user = &mut kubeconfig["users"][0]["user"];

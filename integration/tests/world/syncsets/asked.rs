@@ -8,7 +8,8 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use crate::syncsets::requests::Requests;
-use crate::syncsets::world::{LIMIT, Stage, run};
+use crate::syncsets::unions::volumes;
+use crate::syncsets::world::{LIMIT, Stage, edge, run};
 
 /// Objects of one kind in the namespace of a test.
 fn objects(client: &Client, stage: &Stage, version: &str, kind: &str, plural: &str) -> Api<DynamicObject> {
@@ -224,13 +225,11 @@ fn lists_of_pods_with_two_keys_or_with_one_name_twice_are_what_was_asked_for() {
     });
 }
 
-/// The table of such lists is complete: by what the server says of its kinds.
+/// The table of such lists is complete, and so are the sources of volumes that tests try: by what the server says of its kinds.
 #[test]
-fn the_lists_that_a_server_merges_by_another_key_are_those_that_are_known() {
+fn the_lists_that_a_server_merges_by_another_key_and_its_sources_of_volumes_are_those_that_are_known() {
     run(async {
-        let stage = Stage::new("merge-keys").await;
-        let plane = stage.register("west-1", &json!({}), 0).await;
-        let client = plane.client(ADMIN).await.unwrap();
+        let client = edge(0).await.client(ADMIN).await.unwrap();
         let text = client.request_text(http::Request::get("/openapi/v2").body(Vec::new()).unwrap()).await.unwrap();
         let document: Value = serde_json::from_str(&text).unwrap();
         let mut found = Vec::new();
@@ -251,6 +250,10 @@ fn the_lists_that_a_server_merges_by_another_key_are_those_that_are_known() {
         ];
         found.sort();
         assert_eq!(found, known);
+        let volume = document["definitions"]["io.k8s.api.core.v1.Volume"]["properties"].as_object().unwrap();
+        let served: Vec<&String> = volume.keys().filter(|name| *name != "name").collect();
+        let tried = volumes();
+        assert_eq!(served, tried.as_object().unwrap().keys().collect::<Vec<_>>());
     });
 }
 
@@ -260,21 +263,26 @@ fn a_strategy_that_forbids_a_default_is_taken_in_each_behavior_with_and_without_
         let stage = Stage::new("strategies").await;
         let plane = stage.register("west-1", &json!({}), 0).await;
         let client = plane.client(ADMIN).await.unwrap();
-        for (kind, plural, field, strategy) in [
-            ("Deployment", "deployments", "strategy", "Recreate"),
-            ("StatefulSet", "statefulsets", "updateStrategy", "OnDelete"),
-            ("DaemonSet", "daemonsets", "updateStrategy", "OnDelete"),
+        let idle = json!({"replicas": 0, "paused": true});
+        for (kind, plural, field, strategy, rest, nulls) in [
+            ("Deployment", "deployments", "strategy", "Recreate", &idle, &[false, true][..]),
+            ("StatefulSet", "statefulsets", "updateStrategy", "OnDelete", &json!({"replicas": 0}), &[false]),
+            ("DaemonSet", "daemonsets", "updateStrategy", "OnDelete", &json!({}), &[false]),
         ] {
             let all = objects(&client, &stage, "apps/v1", kind, plural);
             for (behavior, null) in
-                [("Apply", false), ("Apply", true), ("CreateOrUpdate", false), ("CreateOrUpdate", true)]
+                ["Apply", "CreateOrUpdate"].into_iter().flat_map(|one| nulls.iter().map(move |null| (one, *null)))
             {
                 let name = format!("{plural}-{}-{null}", behavior.to_lowercase());
                 let mut wanted = json!({"type": strategy});
                 if null {
                     wanted["rollingUpdate"] = Value::Null;
                 }
-                let of = |strategy: &Value| workload(&stage, kind, &name, &json!({field: strategy}), &json!({}));
+                let of = |strategy: &Value| {
+                    let mut spec = rest.clone();
+                    spec[field] = strategy.clone();
+                    workload(&stage, kind, &name, &spec, &json!({}))
+                };
                 syncset(&stage, &name, behavior, &of(&json!({"type": "RollingUpdate"}))).await;
                 change(&stage, &name, 2, &of(&wanted)).await;
                 let live = found(&all, &name, &format!("/spec/{field}")).await;
@@ -293,7 +301,7 @@ fn a_strategy_that_forbids_a_default_is_taken_in_each_behavior_with_and_without_
         assert!(seen.iter().all(|request| !request.starts_with("patch")), "{seen:?}");
         // A patch of a syncset, too.
         let deployment = objects(&client, &stage, "apps/v1", "Deployment", "deployments");
-        let theirs = workload(&stage, "Deployment", "theirs", &json!({}), &json!({}));
+        let theirs = workload(&stage, "Deployment", "theirs", &idle, &json!({}));
         deployment.create(&PostParams::default(), &serde_json::from_value(theirs).unwrap()).await.unwrap();
         let patch = json!({"spec": {"strategy": {"type": "Recreate"}}}).to_string();
         let spec = json!({"clusterDeploymentRefs": [{"name": "west-1"}], "patches": [{"apiVersion": "apps/v1",

@@ -6,7 +6,7 @@ use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 
 use crate::syncsets::script::{Says, Script, TOKEN, kubeconfig};
-use crate::syncsets::world::{SYNCSETS, Stage, condition, run};
+use crate::syncsets::world::{Stage, condition, run};
 
 /// The tables that syncsets have.
 pub(crate) const STATE: [&str; 9] = [
@@ -38,7 +38,7 @@ async fn refused(stage: &Stage, name: &str, kubeconfig: &Value) -> Value {
 #[test]
 fn a_kubeconfig_that_runs_reads_or_goes_around_is_refused_by_its_field() {
     run(async {
-        let stage = Stage::with("fields", SYNCSETS, 1).await;
+        let stage = Stage::new("fields").await;
         let faulty = |path: &str, value: Value| {
             let mut faulty = kubeconfig("https://127.0.0.1:1/");
             let (parent, field) = path.rsplit_once('/').unwrap();
@@ -137,7 +137,7 @@ fn no_kubeconfig_leads_to_a_denied_network() {
 #[test]
 fn what_a_server_says_is_never_shown_unless_it_is_a_status() {
     run(async {
-        let stage = Stage::with("garbage", PLAIN, 1).await;
+        let stage = Stage::shared("garbage", PLAIN).await;
         let canary = "canary-91c4";
         for (name, says, shown) in [
             ("not-http", Says::Garbage, ""),
@@ -220,7 +220,7 @@ fn a_kubeconfig_that_was_stored_without_the_key_leads_nowhere() {
 #[test]
 fn labels_bring_a_cluster_no_secrets_of_namespaces_that_do_not_name_its_own() {
     run(async {
-        let stage = Stage::with("labelled", PLAIN, 1).await;
+        let stage = Stage::shared("labelled", PLAIN).await;
         stage.register("west-1", &json!({"env": "prod"}), 0).await;
         // It answers who it is, and nothing else is asked of a cluster to which nothing goes.
         let identity = "/api/v1/namespaces/kube-system";

@@ -1,4 +1,4 @@
-//! Behaviors and modes, each with a resource, a secret and a patch: what is on the cluster after the first apply, a change and a
+//! Behaviors, and what a mode makes of a removal, each with a resource, a secret and a patch: what is on the cluster after the first apply, a change and a
 //! removal, and the requests that it takes.
 
 use integration::eventually;
@@ -51,14 +51,15 @@ impl Case {
         Self { name, behavior: "Apply", mode, first: APPLIED, change: PATCHED, changed, removed }
     }
 
-    fn create_or_update(name: &'static str, mode: &'static str, removed: &'static [&'static str]) -> Self {
+    fn create_or_update(name: &'static str) -> Self {
         let changed = [r#"{"a":"2","b":"1"}"#, r#"{"a":"Mg==","b":"MQ=="}"#];
-        Self { name, behavior: "CreateOrUpdate", mode, first: POSTED, change: PATCHED, changed, removed }
+        let (behavior, mode) = ("CreateOrUpdate", "Sync");
+        Self { name, behavior, mode, first: POSTED, change: PATCHED, changed, removed: DELETED }
     }
 
-    fn create_only(name: &'static str, mode: &'static str, removed: &'static [&'static str]) -> Self {
+    fn create_only(name: &'static str) -> Self {
         let (changed, change) = ([r#"{"a":"1","b":"1"}"#, r#"{"a":"MQ==","b":"MQ=="}"#], REFUSED);
-        Self { name, behavior: "CreateOnly", mode, first: CREATED, change, changed, removed }
+        Self { name, behavior: "CreateOnly", mode: "Sync", first: CREATED, change, changed, removed: DELETED }
     }
 
     async fn hold(self) {
@@ -158,21 +159,11 @@ fn apply_with_sync_removes_fields_and_objects() {
 }
 
 #[test]
-fn create_or_update_with_upsert_removes_nothing() {
-    run(Case::create_or_update("update-upsert", "Upsert", NOTHING).hold());
-}
-
-#[test]
 fn create_or_update_with_sync_removes_objects_and_no_fields() {
-    run(Case::create_or_update("update-sync", "Sync", DELETED).hold());
-}
-
-#[test]
-fn create_only_with_upsert_changes_nothing() {
-    run(Case::create_only("create-upsert", "Upsert", NOTHING).hold());
+    run(Case::create_or_update("update-sync").hold());
 }
 
 #[test]
 fn create_only_with_sync_changes_nothing_and_removes_objects() {
-    run(Case::create_only("create-sync", "Sync", DELETED).hold());
+    run(Case::create_only("create-sync").hold());
 }

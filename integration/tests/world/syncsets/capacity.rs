@@ -39,7 +39,7 @@ fn entries(status: &Value) -> Vec<(&str, &str, &str)> {
 #[test]
 fn what_has_no_room_on_its_cluster_is_told_and_the_rest_goes_on_without_deletions() {
     run(async {
-        let stage = Stage::with("capacity", SECTION, 1).await;
+        let stage = Stage::shared("capacity", SECTION).await;
         let objects = Objects::default();
         let shared = Arc::clone(&objects);
         let server = Script::start_with(move |line, body| api(&shared, line, body)).await;

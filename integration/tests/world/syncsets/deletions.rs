@@ -5,7 +5,7 @@ use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::syncsets::world::{LIMIT, Stage, UNGUARDED, run};
+use crate::syncsets::world::{LIMIT, SYNCSETS, Stage, UNGUARDED, run};
 
 #[test]
 fn a_syncset_that_matches_no_more_deletes_if_it_synced_and_forgets_if_not() {
@@ -130,7 +130,7 @@ fn an_object_that_is_not_provably_ours_is_released() {
 #[test]
 fn what_was_released_is_logged_even_if_the_result_can_not_be_shown() {
     run(async {
-        let stage = Stage::new("unshown").await;
+        let stage = Stage::with("unshown", SYNCSETS, 1).await;
         let plane = stage.register("west-1", &json!({}), 0).await;
         stage.syncset("base", "Sync", &[stage.config_map("a", &json!({}))]).await;
         stage.succeeds("west-1", "base", 1).await;
@@ -220,7 +220,7 @@ fn an_undecodable_syncset_deletes_nothing() {
 #[test]
 fn objects_are_deleted_before_what_they_need() {
     run(async {
-        let stage = Stage::with("ordered", UNGUARDED, 1).await;
+        let stage = Stage::shared("ordered", UNGUARDED).await;
         let plane = stage.register("west-1", &json!({}), 1).await;
         let within = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "inner", "namespace": "ordered-inner"}});
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ordered-inner"}});
@@ -241,7 +241,7 @@ fn objects_are_deleted_before_what_they_need() {
 #[test]
 fn what_a_syncset_wants_is_sent_before_what_it_drops_in_a_namespace_that_goes_is_deleted() {
     run(async {
-        let stage = Stage::with("within", UNGUARDED, 1).await;
+        let stage = Stage::shared("within", UNGUARDED).await;
         let plane = stage.register("west-1", &json!({}), 1).await;
         let inner = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "inner", "namespace": "within-inner"}});
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "within-inner"}});

@@ -166,7 +166,7 @@ fn of_documents_that_are_registered_at_once_one_owns_the_cluster_and_then_the_ne
 fn what_a_server_of_another_namespace_claims_to_be_keeps_nothing_from_being_deleted() {
     run(async {
         const TENANT: &str = "claimed-tenant";
-        let stage = Stage::with("claimed", PLAIN, 1).await;
+        let stage = Stage::shared("claimed", PLAIN).await;
         let plane = stage.register("west-1", &json!({}), 0).await;
         let map = |name: &str| stage.config_map(name, &json!({}));
         syncset(&stage, "base", "west-1", &[map("access"), map("one"), map("two")]).await;

@@ -274,7 +274,7 @@ fn an_object_on_a_cluster_that_does_not_answer_is_explained_as_far_as_it_is_know
             let changed = json!({"kubeconfig": kubeconfig(&url).to_string()});
             stage.change(&stage.path("clusters", "west-1"), &changed).await;
             eventually(format!("the log to say {cause}"), LIMIT, async || {
-                let log = stage.replicas[0].towline().log().map_err(|error| error.to_string())?;
+                let log = stage.log();
                 if log.contains(cause) { Ok(()) } else { Err(stage.log()) }
             })
             .await
@@ -293,7 +293,7 @@ fn an_object_on_a_cluster_that_does_not_answer_is_explained_as_far_as_it_is_know
 #[test]
 fn a_cluster_that_has_gone_since_its_last_pass_is_explained_without_why_it_does_not_answer() {
     run(async {
-        let stage = Stage::with("explain-gone", PLAIN, 1).await;
+        let stage = Stage::shared("explain-gone", PLAIN).await;
         let server = Script::start(|line| {
             let namespace = json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
                 "metadata": {"name": "kube-system", "uid": "gone"}});

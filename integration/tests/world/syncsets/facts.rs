@@ -12,7 +12,6 @@ use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::syncsets::attackers::base64;
-use crate::syncsets::hive::hive_applies;
 use crate::syncsets::kinds::definition;
 use crate::syncsets::requests::Requests;
 use crate::syncsets::world::{Stage, run};
@@ -28,7 +27,7 @@ fn deployment(stage: &Stage, name: &str, containers: &[(&str, &str, &str)]) -> V
         .map(|(name, image, cpu)| json!({"name": name, "image": image, "resources": {"limits": {"cpu": cpu}}}))
         .collect();
     json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": stage.namespace},
-        "spec": {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": {"containers": containers}}}})
+        "spec": {"replicas": 0, "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": {"containers": containers}}}})
 }
 
 /// The entry of a `SyncSet` on `west-1`, once it fails.
@@ -300,41 +299,5 @@ fn namespaces_claims_and_definitions_are_never_created_again() {
             assert!(seen.iter().all(is_harmless), "{seen:?}");
         }
         assert_eq!(uids().await, before);
-    });
-}
-
-/// An object as Hive makes it: by client-side apply, twice, so that fields of the first one are dropped by the second.
-#[test]
-fn what_kubectl_has_applied_as_hive_does_is_taken_over_once_and_deleted_in_the_end() {
-    run(async {
-        let stage = Stage::new("kubectl").await;
-        let plane = stage.register("west-1", &json!({}), 0).await;
-        let apply = async |data: Value| hive_applies(plane, &stage.config_map("site", &data)).await;
-        apply(json!({"a": "hive", "kept": "hive", "dropped": "hive"})).await;
-        apply(json!({"a": "hive", "kept": "hive"})).await;
-        let maps = stage.maps(plane).await;
-        let before = maps.get("site").await.unwrap();
-        let by_hive =
-            before.managed_fields().iter().find(|entry| entry.manager.as_deref() == Some("hive6-clustersync"));
-        assert_eq!(by_hive.and_then(|entry| entry.operation.as_deref()), Some("Update"), "{before:?}");
-        assert!(before.annotations().contains_key(LAST_APPLIED), "{before:?}");
-
-        stage.at_rest().await;
-        let mut requests = Requests::from_now(&stage, plane).await;
-        stage.syncset("base", "Sync", &[stage.config_map("site", &json!({"a": "1"}))]).await;
-        stage.succeeds("west-1", "base", 1).await;
-        let taken = ["get configmaps/site 200", "patch configmaps/site 200", "patch configmaps/site 200"];
-        assert_eq!(requests.seen().await, taken);
-        let found = maps.get("site").await.unwrap();
-        assert_eq!(json!(found.data), json!({"a": "1"}), "what Hive had applied and nobody wants is gone");
-        let annotations: Vec<&str> = found.annotations().keys().map(String::as_str).collect();
-        assert_eq!(annotations, ["towline.dev/syncset", "towline.dev/syncset-id"], "it is not adopted");
-        let managers: Vec<_> = found.managed_fields().iter().map(|entry| entry.manager.as_deref()).collect();
-        assert_eq!(managers, [Some("towline")]);
-        stage.wants("base", &[stage.config_map("site", &json!({"a": "2"}))]).await;
-        stage.succeeds("west-1", "base", 2).await;
-        assert_eq!(requests.seen().await, ["patch configmaps/site 200"], "once");
-        stage.wants("base", &[]).await;
-        stage.has(plane, &[]).await;
     });
 }

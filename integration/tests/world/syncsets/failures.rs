@@ -6,7 +6,7 @@ use kube::api::{ListParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::syncsets::world::{Stage, condition, run};
+use crate::syncsets::world::{SYNCSETS, Stage, condition, run};
 
 /// Elements of each list.
 const EACH: usize = 3;
@@ -139,7 +139,7 @@ fn a_failure_that_could_not_be_stored_when_its_pass_yielded_is_found_again_and_t
          create trigger refuse before insert or update on towline_result for each row \
            when (new.name = 'b' and new.reason is not null) execute function refuse()";
     run(async {
-        let stage = Stage::new("unstored").await;
+        let stage = Stage::with("unstored", SYNCSETS, 1).await;
         let plane = stage.register("west-1", &json!({}), 1).await;
         stage.sql.batch_execute(REFUSE).await.unwrap();
         let maps = |prefix: &str, count: usize| -> Vec<Value> {

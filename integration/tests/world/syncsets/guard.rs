@@ -81,7 +81,7 @@ impl Fleet {
 
     /// The same with a config map of this name, which may be a template, on each. Their label `region` is `a`.
     async fn with(name: &'static str, site: &str) -> Self {
-        let stage = Stage::with(name, SECTION, 1).await;
+        let stage = Stage::shared(name, SECTION).await;
         let objects = Objects::default();
         let shared = Arc::clone(&objects);
         let server = Script::start_with(move |line, body| api(&shared, line, body)).await;

@@ -17,12 +17,12 @@ const HIVE: &str = "hive6-clustersync";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Hive applies as kubectl does without server-side apply.
-pub(crate) async fn hive_applies(plane: &ControlPlane, map: &Value) {
-    let mut map = map.clone();
-    let file = format!("syncsets-of-hive-{}.json", map["metadata"]["namespace"].as_str().unwrap());
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(file);
-    map["metadata"]["labels"] = json!({"hive.openshift.io/managed": "true"});
-    std::fs::write(&path, map.to_string()).unwrap();
+async fn hive_applies(plane: &ControlPlane, mut maps: Vec<Value>) {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("syncsets-of-hive.json");
+    for map in &mut maps {
+        map["metadata"]["labels"] = json!({"hive.openshift.io/managed": "true"});
+    }
+    std::fs::write(&path, json!({"apiVersion": "v1", "kind": "List", "items": maps}).to_string()).unwrap();
     let mut command = plane.kubectl(ADMIN).await.unwrap();
     command.args(["apply", "--server-side=false", "--field-manager", HIVE, "-f"]).arg(&path);
     let output = command.output().await.unwrap();
@@ -42,15 +42,9 @@ fn nothing_is_deleted_on_the_way_from_hive_and_back() {
         let plane = stage.register("west-1", &json!({"env": "prod"}), 0).await;
         let maps = stage.maps(plane).await;
         let ours = |name: &str, value: &str| stage.config_map(name, &json!({"a": value}));
-        for (name, data) in [
-            ("site", json!({"a": "1", "former": "1"})),
-            ("site", json!({"a": "1"})),
-            ("agent", json!({"a": "1"})),
-            // Hive's syncsets had dropped it, and Hive had not deleted it yet.
-            ("left", json!({"a": "1"})),
-        ] {
-            hive_applies(plane, &stage.config_map(name, &data)).await;
-        }
+        hive_applies(plane, vec![stage.config_map("site", &json!({"a": "1", "former": "1"}))]).await;
+        // Hive's syncsets had dropped `left`, and Hive had not deleted it yet.
+        hive_applies(plane, ["site", "agent", "left"].map(|name| ours(name, "1")).into()).await;
         let uids = async || {
             let mut found: Vec<_> =
                 stage.config_maps(plane).await.iter().map(|map| (map.name_any(), map.uid())).collect();
@@ -126,8 +120,8 @@ fn nothing_is_deleted_on_the_way_from_hive_and_back() {
         // Back again: Hive applies everything anew.
         stage.command(&["pause", "--all"]).await;
         stage.at_rest().await;
+        hive_applies(plane, ["site", "agent"].map(|name| ours(name, "2")).into()).await;
         for name in ["site", "agent"] {
-            hive_applies(plane, &ours(name, "2")).await;
             let found = maps.get(name).await.unwrap();
             assert!(managers(&found).contains(&HIVE) && found.annotations().contains_key(LAST_APPLIED), "{found:?}");
         }

@@ -55,65 +55,51 @@ async fn create(stage: &Stage, (plural, name, mode): &(&str, String, &str), reso
     stage.create(plural, &document).await;
 }
 
-/// Moves all objects. `rests`: both syncsets want them for a while.
-async fn moves(name: &'static str, rests: bool) {
-    let stage = Stage::new(name).await;
-    let plane = stage.register("west-1", &json!({}), 0).await;
-    let all = Move::all();
-    for Move { object, from, to } in &all {
-        create(&stage, from, &[stage.config_map(object, &json!({"by": "from"}))]).await;
-        create(&stage, to, &[]).await;
-    }
-    let watching = Watching::begin(&stage, plane).await;
-    let every = |by: &str| all.iter().map(|of| (of.object.clone(), json!({"by": by}))).collect::<Vec<_>>();
-    let pairs = every("from");
-    stage.has(plane, &pairs.iter().map(|(name, data)| (name.as_str(), data.clone())).collect::<Vec<_>>()).await;
-    stage.at_rest().await;
-    let uids = async || -> BTreeMap<String, String> {
-        stage.config_maps(plane).await.into_iter().map(|map| (map.name_any(), map.uid().unwrap())).collect()
-    };
-    let before = uids().await;
-    for round in 0..if rests { 2 } else { 1 } {
-        for Move { object, from, to } in &all {
-            if !rests || round == 0 {
-                let wanted = [stage.config_map(object, &json!({"by": "to"}))];
-                stage.replace_spec(to.0, &to.1, &spec(to.0, to.2, &wanted)).await;
-            }
-            if !rests || round == 1 {
-                stage.replace_spec(from.0, &from.1, &spec(from.0, from.2, &[])).await;
-            }
-        }
-        stage.at_rest().await;
-    }
-    assert_eq!(uids().await, before);
-    for map in stage.config_maps(plane).await {
-        let Move { to: (plural, name, _), .. } = all.iter().find(|of| of.object == map.name_any()).unwrap();
-        let owner = match *plural {
-            "syncsets" => format!("SyncSet/{}/{name}", stage.namespace),
-            _ => format!("SelectorSyncSet/{name}"),
-        };
-        assert_eq!(map.annotations()["towline.dev/syncset"], owner, "{}", map.name_any());
-        assert_eq!(json!(map.data), json!({"by": "to"}), "{}", map.name_any());
-    }
-    assert_eq!(watching.deleted(&stage, plane).await, Vec::<String>::new());
-
-    // Nothing is left behind: who has it last, deletes it, and nobody else.
-    for Move { to, .. } in &all {
-        stage.replace_spec(to.0, &to.1, &spec(to.0, to.2, &[])).await;
-    }
-    let kept: Vec<(&str, Value)> =
-        all.iter().filter(|of| of.to.2 == "Upsert").map(|of| (of.object.as_str(), json!({"by": "to"}))).collect();
-    stage.has(plane, &kept).await;
-}
-
 #[test]
 fn an_object_that_moves_at_once_is_never_absent() {
-    run(moves("moves-at-once", false));
-}
+    run(async {
+        let stage = Stage::new("moves-at-once").await;
+        let plane = stage.register("west-1", &json!({}), 0).await;
+        let all = Move::all();
+        for Move { object, from, to } in &all {
+            create(&stage, from, &[stage.config_map(object, &json!({"by": "from"}))]).await;
+            create(&stage, to, &[]).await;
+        }
+        let watching = Watching::begin(&stage, plane).await;
+        let every = |by: &str| all.iter().map(|of| (of.object.clone(), json!({"by": by}))).collect::<Vec<_>>();
+        let pairs = every("from");
+        stage.has(plane, &pairs.iter().map(|(name, data)| (name.as_str(), data.clone())).collect::<Vec<_>>()).await;
+        stage.at_rest().await;
+        let uids = async || -> BTreeMap<String, String> {
+            stage.config_maps(plane).await.into_iter().map(|map| (map.name_any(), map.uid().unwrap())).collect()
+        };
+        let before = uids().await;
+        for Move { object, from, to } in &all {
+            let wanted = [stage.config_map(object, &json!({"by": "to"}))];
+            stage.replace_spec(to.0, &to.1, &spec(to.0, to.2, &wanted)).await;
+            stage.replace_spec(from.0, &from.1, &spec(from.0, from.2, &[])).await;
+        }
+        stage.at_rest().await;
+        assert_eq!(uids().await, before);
+        for map in stage.config_maps(plane).await {
+            let Move { to: (plural, name, _), .. } = all.iter().find(|of| of.object == map.name_any()).unwrap();
+            let owner = match *plural {
+                "syncsets" => format!("SyncSet/{}/{name}", stage.namespace),
+                _ => format!("SelectorSyncSet/{name}"),
+            };
+            assert_eq!(map.annotations()["towline.dev/syncset"], owner, "{}", map.name_any());
+            assert_eq!(json!(map.data), json!({"by": "to"}), "{}", map.name_any());
+        }
+        assert_eq!(watching.deleted(&stage, plane).await, Vec::<String>::new());
 
-#[test]
-fn an_object_that_two_syncsets_want_for_a_while_is_never_absent() {
-    run(moves("moves-later", true));
+        // Nothing is left behind: who has it last, deletes it, and nobody else.
+        for Move { to, .. } in &all {
+            stage.replace_spec(to.0, &to.1, &spec(to.0, to.2, &[])).await;
+        }
+        let kept: Vec<(&str, Value)> =
+            all.iter().filter(|of| of.to.2 == "Upsert").map(|of| (of.object.as_str(), json!({"by": "to"}))).collect();
+        stage.has(plane, &kept).await;
+    });
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::syncsets::world::{LIMIT, Stage, run};
 #[test]
 fn a_document_is_known_as_one_of_its_new_cluster_before_it_writes_there() {
     run(async {
-        let stage = Stage::with("moving", SECTION, 1).await;
+        let stage = Stage::shared("moving", SECTION).await;
         let (objects, gate) = (Objects::default(), Arc::new(Semaphore::new(0)));
         let (shared, closed) = (Arc::clone(&objects), Arc::clone(&gate));
         let server = Script::start_with(move |line, body| match api(&shared, line, body) {

@@ -6,7 +6,7 @@ use integration::postgres::ADMIN;
 use integration::towline::Towline;
 use serde_json::{Value, json};
 
-use crate::syncsets::world::{LIMIT, Stage, run};
+use crate::syncsets::world::{LIMIT, SYNCSETS, Stage, run};
 
 /// Whatever waits for its time no longer does.
 const TIME_PASSES: &str = "update towline_work set ready_at = now(); select pg_notify('towline_work', '')";
@@ -43,7 +43,7 @@ pub(crate) async fn command(stage: &Stage, arguments: &[&str]) -> (bool, String)
 #[test]
 fn what_fails_is_in_the_status_and_what_is_applied_in_the_metrics() {
     run(async {
-        let stage = Stage::new("report").await;
+        let stage = Stage::with("report", SYNCSETS, 1).await;
         stage.register("west-1", &json!({"env": "prod"}), 0).await;
         let selected = json!({"matchLabels": {"env": "prod"}});
         let nowhere =
@@ -127,7 +127,7 @@ fn what_fails_is_in_the_status_and_what_is_applied_in_the_metrics() {
 #[test]
 fn one_held_syncset_is_approved_by_its_name() {
     run(async {
-        let stage = Stage::new("approving").await;
+        let stage = Stage::with("approving", SYNCSETS, 1).await;
         let plane = stage.register("west-1", &json!({"env": "prod"}), 0).await;
         let spec = |name: &str, more: &[Value]| {
             let mut resources = vec![stage.config_map(name, &json!({"a": "b"}))];
@@ -178,7 +178,7 @@ fn one_held_syncset_is_approved_by_its_name() {
 #[test]
 fn a_refused_kubeconfig_is_told_and_outlives_no_replica_that_refuses_it() {
     run(async {
-        let stage = Stage::with("refusing", crate::syncsets::world::SYNCSETS, 1).await;
+        let stage = Stage::with("refusing", SYNCSETS, 1).await;
         let plane = crate::syncsets::world::edge(0).await;
         let mut kubeconfig = stage.kubeconfig(plane, plane.address());
         let cluster = kubeconfig["clusters"][0]["cluster"].as_object_mut().unwrap();
@@ -316,7 +316,7 @@ fn the_status_is_counted_when_it_is_asked_for() {
 #[test]
 fn what_was_applied_and_is_not_dispatched_yet_is_pending_at_once() {
     run(async {
-        let stage = Stage::new("undispatched").await;
+        let stage = Stage::with("undispatched", SYNCSETS, 1).await;
         let plane = stage.register("west-1", &json!({}), 0).await;
         let map = |value: usize| stage.config_map("site", &json!({"value": value.to_string()}));
         stage.syncset("base", "Upsert", &[map(0)]).await;

@@ -32,7 +32,7 @@ impl Throttled {
 
     /// Of a server that refuses so.
     async fn refusing(name: &'static str, refusal: Says) -> Self {
-        let stage = Stage::with(name, SECTION, 1).await;
+        let stage = Stage::shared(name, SECTION).await;
         let (objects, log, refusals) = (Objects::default(), Log::default(), Arc::new(Mutex::new(0)));
         let (shared, seen, left) = (Arc::clone(&objects), Arc::clone(&log), Arc::clone(&refusals));
         let server = Script::start_with(move |line, body| {

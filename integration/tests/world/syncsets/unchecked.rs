@@ -4,7 +4,7 @@ use integration::eventually;
 use serde_json::{Value, json};
 
 use crate::syncsets::requests::Requests;
-use crate::syncsets::world::{LIMIT, Stage, run};
+use crate::syncsets::world::{LIMIT, SYNCSETS, Stage, run};
 
 /// From now on every turn of the dispatcher fails before its cursor moves.
 const HOLD_BACK: &str = "create function hold_back() returns trigger language plpgsql as $$ begin \
@@ -19,7 +19,7 @@ const WAKE: &str =
 #[test]
 fn while_the_dispatcher_lags_passes_apply_and_delete_nothing_and_are_repeated() {
     run(async {
-        let stage = Stage::new("judging").await;
+        let stage = Stage::with("judging", SYNCSETS, 1).await;
         let plane = stage.register("west-1", &json!({"env": "prod"}), 0).await;
         let map = |name: &str, value: &str| stage.config_map(name, &json!({"a": value}));
         let selected = json!({"clusterDeploymentSelector": {"matchLabels": {"env": "prod"}}, "resourceApplyMode": "Sync",

@@ -94,12 +94,17 @@ fn of_workload(
     Union { name, plural, is_namespaced: true, base: Box::new(base), pointer, fixed, variants }
 }
 
-/// A field of the pod of a Deployment.
-fn of_pod(name: &'static str, pointer: &'static str, pod: Value, fixed: Value, variants: Vec<Value>) -> Union {
-    of_workload(("Deployment", "deployments"), (name, pointer), (json!({}), pod), fixed, variants)
+/// What keeps the cluster's own controllers from working on a Deployment.
+fn idle() -> Value {
+    json!({"replicas": 0, "paused": true})
 }
 
-fn volumes() -> Value {
+/// A field of the pod of a Deployment.
+fn of_pod(name: &'static str, pointer: &'static str, pod: Value, fixed: Value, variants: Vec<Value>) -> Union {
+    of_workload(("Deployment", "deployments"), (name, pointer), (idle(), pod), fixed, variants)
+}
+
+pub(crate) fn volumes() -> Value {
     let claim = json!({"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
     json!({
         "awsElasticBlockStore": {"volumeID": "a"}, "azureDisk": {"diskName": "a", "diskURI": "https://a"},
@@ -228,14 +233,14 @@ fn of_other_kinds() -> Vec<Union> {
         of_workload(
             ("StatefulSet", "statefulsets"),
             ("stateful", "/spec/updateStrategy"),
-            (json!({"updateStrategy": {}}), json!({})),
+            (json!({"updateStrategy": {}, "replicas": 0}), json!({})),
             json!({}),
             vec![json!({"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}), json!({"type": "OnDelete"})],
         ),
         of_workload(
             ("Deployment", "deployments"),
             ("strategy", "/spec/strategy"),
-            (json!({"strategy": {}}), json!({})),
+            (json!({"strategy": {}, "replicas": 0, "paused": true}), json!({})),
             json!({}),
             vec![json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 2}}), json!({"type": "Recreate"})],
         ),
@@ -393,7 +398,8 @@ async fn sweep(name: &'static str, behavior: &str) {
         };
         unions.iter().flat_map(of).collect()
     };
-    for (by, generation) in [(1, 1), (2, 2), (3, 3)] {
+    // First somebody else has set the former one, and then the syncset itself.
+    for (by, generation) in [(1, 1), (2, 2)] {
         if generation == 1 {
             let spec = json!({"clusterDeploymentRefs": [{"name": "west-1"}], "applyBehavior": behavior, "resources": wanted(by)});
             stage.create("syncsets", &json!({"namespace": stage.namespace, "name": "base", "spec": spec})).await;
@@ -532,21 +538,5 @@ fn a_custom_resource_keeps_its_own_fields_of_such_names_when_a_write_is_refused(
                 assert!(is_list || found == theirs, "{name} ({part}): {found} is not {theirs}: {status}");
             }
         }
-    });
-}
-
-/// The sources of volumes that are tried are all that the server has.
-#[test]
-fn all_sources_of_volumes_are_tried() {
-    run(async {
-        let stage = Stage::new("unions-known").await;
-        let plane = stage.register("west-1", &json!({}), 0).await;
-        let client = plane.client(ADMIN).await.unwrap();
-        let text = client.request_text(http::Request::get("/openapi/v2").body(Vec::new()).unwrap()).await.unwrap();
-        let document: Value = serde_json::from_str(&text).unwrap();
-        let volume = document["definitions"]["io.k8s.api.core.v1.Volume"]["properties"].as_object().unwrap();
-        let served: Vec<&String> = volume.keys().filter(|name| *name != "name").collect();
-        let tried = volumes();
-        assert_eq!(served, tried.as_object().unwrap().keys().collect::<Vec<_>>());
     });
 }

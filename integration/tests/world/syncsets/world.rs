@@ -1,6 +1,7 @@
 //! The database server, the edges, and a hub with its clusters.
 
 use std::net::SocketAddr;
+use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -34,41 +35,130 @@ static SERVER: OnceCell<Postgres> = OnceCell::const_new();
 /// The third one is for a test that stops it.
 static EDGES: [OnceCell<ControlPlane>; 3] = [const { OnceCell::const_new() }; 3];
 
+/// The database server, which the other tests of syncsets have as well.
+pub(crate) async fn server() -> &'static Postgres {
+    SERVER.get_or_init(async || Postgres::start("syncsets", Transport::Plain).await.unwrap()).await
+}
+
 pub(crate) async fn edge(number: usize) -> &'static ControlPlane {
     let options = Options::named(&format!("syncsets-{number}")).with_workloads("10.3.0.0/24");
     let start = async || ControlPlane::start(options.clone()).await.unwrap();
     EDGES[number].get_or_init(start).await
 }
 
-/// A hub with a replica.
-pub(crate) struct Stage {
+/// Hubs with one replica that a test has left, by their section. A hub that is started anew for each test costs a database and a process.
+static LEFT: Mutex<Vec<(&str, Hub)>> = Mutex::new(Vec::new());
+
+/// Replicas on a database.
+pub(crate) struct Hub {
     pub(crate) database: postgres::Database,
     /// The tests' own look into it.
     pub(crate) sql: tokio_postgres::Client,
     pub(crate) replicas: Vec<Replica>,
+}
+
+/// A hub, and the namespaces of a test.
+pub(crate) struct Stage {
+    hub: Option<Hub>,
+    /// The section of a hub that the next test may have.
+    shared: Option<&'static str>,
+    /// What the hub had logged before the test.
+    logged: usize,
     /// The namespace on the edges, and the one of the documents.
     pub(crate) namespace: &'static str,
 }
 
-impl Stage {
-    /// With one replica. The name is that of its database, of its namespace on each edge, and of the namespace of its documents.
-    pub(crate) async fn new(name: &'static str) -> Self {
-        Self::with(name, SYNCSETS, 1).await
-    }
-
-    /// With this section and so many replicas.
-    pub(crate) async fn with(name: &'static str, section: &str, replicas: usize) -> Self {
-        let server = SERVER.get_or_init(async || Postgres::start("syncsets", Transport::Plain).await.unwrap()).await;
-        let database = server.hub_database(&name.replace('-', "_")).await.unwrap();
+impl Hub {
+    async fn start(name: &str, section: &str, replicas: usize) -> Self {
+        let database = server().await.hub_database(&name.replace('-', "_")).await.unwrap();
         let sql = database.client(postgres::ADMIN).await.unwrap();
-        let mut stage = Self { database, sql, replicas: Vec::new(), namespace: name };
+        let mut hub = Self { database, sql, replicas: Vec::new() };
         for _ in 0..replicas {
-            stage.replicas.push(Replica::run(&stage.database, section, &[]).await.unwrap());
+            hub.replicas.push(Replica::run(&hub.database, section, &[]).await.unwrap());
         }
-        for replica in &stage.replicas {
+        for replica in &hub.replicas {
             replica.wait_ready(LIMIT).await.unwrap();
         }
-        stage
+        hub
+    }
+
+    /// Deletes all documents, and waits until nothing is left of any cluster. Clusters go first, so that nothing is deleted on them.
+    async fn is_emptied(&self) {
+        let mut client = self.replicas[0].client();
+        let plurals = ["clusters", "selectorsyncsets", "syncsets", "secrets"];
+        for plural in plurals {
+            let text = format!("select namespace, name from {plural}");
+            for row in self.sql.query(&text, &[]).await.unwrap() {
+                let (namespace, name): (String, String) = (row.get(0), row.get(1));
+                let path = [plural, &namespace, &name].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>();
+                let request = Request::delete(&format!("/v1/{}", path.join("/")));
+                client.send(&request).await.unwrap().success().unwrap();
+            }
+        }
+        let left = "select (select count(*) from towline_documents) + (select count(*) from towline_applied) \
+             + (select count(*) from towline_result) + (select count(*) from towline_cluster) + (select count(*) from towline_work) \
+             + (select count(*) from towline_identity)";
+        eventually("nothing to be left of the clusters of another test", LIMIT, async || {
+            let left: i64 = self.sql.query_one(left, &[]).await.map_err(|error| error.to_string())?.get(0);
+            if left == 0 { Ok(()) } else { Err(format!("{left} rows")) }
+        })
+        .await
+        .unwrap();
+    }
+
+    fn log(&self) -> String {
+        self.replicas.iter().map(|replica| replica.towline().log().unwrap()).collect()
+    }
+}
+
+impl Deref for Stage {
+    type Target = Hub;
+
+    fn deref(&self) -> &Hub {
+        self.hub.as_ref().unwrap()
+    }
+}
+
+impl DerefMut for Stage {
+    fn deref_mut(&mut self) -> &mut Hub {
+        self.hub.as_mut().unwrap()
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        if let (Some(section), false) = (self.shared, std::thread::panicking()) {
+            LEFT.lock().unwrap_or_else(PoisonError::into_inner).extend(self.hub.take().map(|hub| (section, hub)));
+        }
+    }
+}
+
+impl Stage {
+    /// The name is that of the test's namespace on each edge, and of the namespace of its documents.
+    pub(crate) async fn new(name: &'static str) -> Self {
+        Self::shared(name, SYNCSETS).await
+    }
+
+    /// With this section, and with one replica, which other tests have had before. For tests that neither stop it nor change its database.
+    pub(crate) async fn shared(name: &'static str, section: &'static str) -> Self {
+        let left = {
+            let mut left = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
+            let at = left.iter().position(|(of, _)| *of == section);
+            at.map(|at| left.swap_remove(at).1)
+        };
+        let hub = match left {
+            Some(hub) => {
+                hub.is_emptied().await;
+                hub
+            }
+            None => Hub::start(name, section, 1).await,
+        };
+        Self { logged: hub.log().len(), hub: Some(hub), shared: Some(section), namespace: name }
+    }
+
+    /// With this section and so many replicas, which no other test has.
+    pub(crate) async fn with(name: &'static str, section: &str, replicas: usize) -> Self {
+        Self { hub: Some(Hub::start(name, section, replicas).await), shared: None, logged: 0, namespace: name }
     }
 
     pub(crate) fn client(&self) -> Client {
@@ -251,8 +341,9 @@ impl Stage {
         self.send(&Request::json_patch(&format!("/v1/{path}"), &operations)).await.success().unwrap();
     }
 
+    /// What the hub has logged since the test began.
     pub(crate) fn log(&self) -> String {
-        self.replicas.iter().map(|replica| replica.towline().log().unwrap()).collect()
+        self.deref().log().split_off(self.logged)
     }
 }
 

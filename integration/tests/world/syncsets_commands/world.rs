@@ -1,20 +1,18 @@
-//! The server, a hub on a database of it, and its commands.
+//! A hub on a database of the server, and its commands.
 
 use std::time::Duration;
 
+use integration::Towline;
 use integration::hub::{Client, Replica, Request};
-use integration::postgres::{ADMIN, Database, Transport};
-use integration::{Postgres, Towline};
+use integration::postgres::{ADMIN, Database};
 use serde_json::{Value, json};
 use tokio::process::Command;
-use tokio::sync::OnceCell;
 
 pub(crate) use crate::run;
+use crate::syncsets::world::server;
 
 /// Longer than anything takes while two cores are busy with something else.
 pub(crate) const LIMIT: Duration = Duration::from_mins(2);
-
-static SERVER: OnceCell<Postgres> = OnceCell::const_new();
 
 /// A hub on a database of its own.
 pub(crate) struct Stage {
@@ -75,8 +73,7 @@ impl Stage {
 
 /// A database of this name; letters only.
 pub(crate) async fn database(name: &str) -> Database {
-    let start = async || Postgres::start("syncsets-commands", Transport::Plain).await.expect("a server");
-    SERVER.get_or_init(start).await.hub_database(name).await.expect("a database")
+    server().await.hub_database(&format!("commands_{name}")).await.expect("a database")
 }
 
 /// Creates a cluster with a label, which is paused or leads nowhere.
