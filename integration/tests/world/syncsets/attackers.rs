@@ -6,7 +6,7 @@ use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 
 use crate::syncsets::script::{Says, Script, TOKEN, kubeconfig};
-use crate::syncsets::world::{Stage, condition, run};
+use crate::syncsets::world::{SYNCSETS, Stage, condition, run};
 
 /// The tables that syncsets have.
 pub(crate) const STATE: [&str; 9] = [
@@ -38,7 +38,7 @@ async fn refused(stage: &Stage, name: &str, kubeconfig: &Value) -> Value {
 #[test]
 fn a_kubeconfig_that_runs_reads_or_goes_around_is_refused_by_its_field() {
     run(async {
-        let stage = Stage::new("fields").await;
+        let stage = Stage::with("fields", SYNCSETS, 1).await;
         let faulty = |path: &str, value: Value| {
             let mut faulty = kubeconfig("https://127.0.0.1:1/");
             let (parent, field) = path.rsplit_once('/').unwrap();

@@ -406,7 +406,7 @@ fn a_resync_and_a_new_kubeconfig_do_not_wait_for_silent_clusters() {
 #[test]
 fn a_cluster_that_is_back_after_long_is_served_within_seconds_while_hundreds_are_silent() {
     // The longest wait is 11 s on a machine that is idle. One run beside three builds had a longer one.
-    run(served_in_its_round("back", 300, 30));
+    run(served_in_its_round("back", 200, 30));
 }
 
 /// A cluster comes back while so many are silent, of which each is asked again within so many seconds. It is served before any of those is

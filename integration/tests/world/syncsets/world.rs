@@ -254,21 +254,17 @@ impl Stage {
 
     /// The config maps in the namespace of an edge, but the one that every namespace has.
     pub(crate) async fn config_maps(&self, plane: &ControlPlane) -> Vec<ConfigMap> {
-        let found = self.maps(plane).await.list(&ListParams::default()).await.unwrap().items;
-        found.into_iter().filter(|map| map.metadata.name.as_deref() != Some("kube-root-ca.crt")).collect()
+        config_maps(&self.maps(plane).await).await
     }
 
     /// Waits until an edge has exactly config maps with these names and data.
     pub(crate) async fn has(&self, plane: &ControlPlane, expected: &[(&str, Value)]) {
         let expected: Vec<(String, Value)> =
             expected.iter().map(|(name, data)| ((*name).to_owned(), data.clone())).collect();
+        let maps = self.maps(plane).await;
         let outcome = eventually("the config maps", LIMIT, async || {
-            let found: Vec<(String, Value)> = self
-                .config_maps(plane)
-                .await
-                .into_iter()
-                .map(|map| (map.metadata.name.unwrap(), json!(map.data)))
-                .collect();
+            let found: Vec<(String, Value)> =
+                config_maps(&maps).await.into_iter().map(|map| (map.metadata.name.unwrap(), json!(map.data))).collect();
             if found == expected { Ok(()) } else { Err(format!("{found:?}")) }
         });
         if let Err(error) = outcome.await {
@@ -278,9 +274,11 @@ impl Stage {
 
     /// The status of a cluster's `ClusterSync`, once it holds.
     pub(crate) async fn status(&self, cluster: &str, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
-        let path = format!("/v1/clustersyncs/{}/{cluster}", self.namespace);
+        let request = Request::get(&format!("/v1/clustersyncs/{}/{cluster}", self.namespace));
+        let mut client = self.client();
         let outcome = eventually(what.to_owned(), LIMIT, async || {
-            let found = self.send(&Request::get(&path)).await.json().map_err(|error| error.to_string())?;
+            let reply = client.send(&request).await.map_err(|error| error.to_string())?;
+            let found = reply.json().map_err(|error| error.to_string())?;
             if holds(&found["status"]) { Ok(found["status"].clone()) } else { Err(found["status"].to_string()) }
         });
         match outcome.await {
@@ -345,6 +343,12 @@ impl Stage {
     pub(crate) fn log(&self) -> String {
         self.deref().log().split_off(self.logged)
     }
+}
+
+/// All but the one that every namespace has.
+async fn config_maps(maps: &Api<ConfigMap>) -> Vec<ConfigMap> {
+    let found = maps.list(&ListParams::default()).await.unwrap().items;
+    found.into_iter().filter(|map| map.metadata.name.as_deref() != Some("kube-root-ca.crt")).collect()
 }
 
 pub(crate) fn condition<'s>(status: &'s Value, kind: &str) -> Option<&'s Value> {
