@@ -1,6 +1,11 @@
 //! The hub and what it rests on: documents, the bus and queues of work, on real databases, brokers and clusters.
 
-#![expect(clippy::unwrap_used, reason = "the allowance for tests does not reach their helper functions")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "the allowance for tests does not reach their helper functions"
+)]
 
 mod bus;
 mod db;
@@ -9,6 +14,7 @@ mod documents_read;
 mod edges;
 mod hub;
 mod hub_replicas;
+mod servers;
 mod work;
 
 use std::future::Future;

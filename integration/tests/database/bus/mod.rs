@@ -13,7 +13,6 @@ mod costs;
 mod events;
 mod permissions;
 mod python;
-mod refusals;
 mod refused;
 mod rounds;
 mod switching;

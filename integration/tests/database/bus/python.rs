@@ -103,16 +103,28 @@ async fn line(lines: &mut Lines<BufReader<ChildStdout>>) -> String {
     timeout(LIMIT, lines.next_line()).await.expect("a line comes").expect("it runs").expect("it goes on")
 }
 
-/// Each change once and in order, and a new list where events are missing.
+/// Each change once and in order, and a new list where events are missing. A queue is declared again whenever the consumer starts, so its type must
+/// not depend on the default one, which may have changed since.
 #[test]
 fn the_example_of_the_manual_follows_the_clusters() {
     run(async {
-        let world = World::new("python").await;
+        let mut world = World::new("python").await;
+        let all = "<<\".*\">>, <<\".*\">>, <<\".*\">>";
+        let add = format!(
+            "ok = rabbit_vhost:add(<<\"quorum\">>, #{{default_queue_type => <<\"quorum\">>}}, <<\"test\">>), \
+             ok = rabbit_auth_backend_internal:set_permissions(<<\"guest\">>, <<\"quorum\">>, {all}, <<\"test\">>)."
+        );
+        world.broker.control(&["eval", &add]).await.expect("a virtual host with another default");
+        "quorum".clone_into(&mut world.vhost);
         let replica = world.relaying().await;
         let python = programs::pika().await.expect("Python with pika").display().to_string();
         let (_child, mut lines) = start(&python, &world.url(), &format!("http://{}", replica.api()));
         let begin = line(&mut lines).await;
         assert!(begin.starts_with("list ") && begin.ends_with(" 1"), "{begin}");
+        let queues = ["list_queues", "-q", "-p", &world.vhost, "name", "type"];
+        let queues = world.broker.control(&queues).await.expect("the queues");
+        let types = queues.lines().filter_map(|line| line.strip_prefix("example.clusters\t"));
+        assert_eq!(types.collect::<Vec<_>>(), ["classic"], "{queues}");
         let mut api = replica.client();
         let version = create(&mut api, "c1").await;
         assert_eq!(line(&mut lines).await, format!("ADDED foo/c1 {version} 2"));
@@ -128,34 +140,5 @@ fn the_example_of_the_manual_follows_the_clusters() {
         world.run("update towline_claim set cursor = 1 where name = 'relay'").await;
         let again = line(&mut lines).await;
         assert!(again.starts_with("list ") && again.ends_with(" 1"), "{again}");
-    });
-}
-
-/// A queue is declared again whenever the consumer starts, so its type must not depend on the default one, which may have changed since.
-#[test]
-fn the_queue_of_the_example_has_the_same_type_whatever_the_default_is() {
-    run(async {
-        let world = World::new("pythontype").await;
-        let python = programs::pika().await.expect("Python with pika").display().to_string();
-        for default in ["classic", "quorum"] {
-            let vhost = format!("default-{default}");
-            world
-                .broker
-                .control(&["add_vhost", &vhost, "--default-queue-type", default])
-                .await
-                .expect("a virtual host");
-            let permissions = ["set_permissions", "-p", &vhost, "guest", ".*", ".*", ".*"];
-            world.broker.control(&permissions).await.expect("permissions");
-            let url = world.broker.url_of(&vhost);
-            let replica = world.replica_at(&url).await;
-            create(&mut replica.client(), default).await;
-            world.relayed().await;
-            let (_child, mut lines) = start(&python, &url, &format!("http://{}", replica.api()));
-            assert!(line(&mut lines).await.starts_with("list "));
-            let queues = ["list_queues", "-q", "-p", &vhost, "name", "type"];
-            let queues = world.broker.control(&queues).await.expect("the queues");
-            let types = queues.lines().filter_map(|line| line.strip_prefix("example.clusters\t"));
-            assert_eq!(types.collect::<Vec<_>>(), ["classic"], "by default {default}: {queues}");
-        }
     });
 }

@@ -62,7 +62,7 @@ fn what_was_refused_is_told_by_the_next_relay_if_the_first_one_is_killed() {
         let mut api = replica.client();
         // More than the prefetch and the queue hold.
         let mut newest = 0;
-        for number in 0..200 {
+        for number in 0..120 {
             newest = create(&mut api, &format!("c{number}")).await;
         }
         nacked(&replica).await;
@@ -102,9 +102,9 @@ fn documents_that_the_broker_does_not_take_are_replaced_by_a_demand_to_list() {
         let world = World::alone("toolarge", "max_message_size = 100000").await;
         let writer = without_bus(&world).await;
         let mut api = writer.client();
-        for number in 0..400 {
+        for number in 0..150 {
             create(&mut api, &format!("c{number}")).await;
-            if (200..202).contains(&number) {
+            if (70..72).contains(&number) {
                 let path = format!("/v1/clusters/foo/c{number}/status");
                 let status = json!({"status": {"text": "x".repeat(200_000)}});
                 api.send(&Request::merge_patch(&path, &status)).await.expect("an answer").success().expect("changed");
@@ -133,7 +133,7 @@ fn documents_that_the_broker_does_not_take_are_replaced_by_a_demand_to_list() {
         let mut queue = Queue::open(&world.url(), "toolarge", FieldTable::default()).await.expect("a queue");
         let mut mirror = Mirror::default();
         mirror.list(&mut api).await;
-        label(&mut api, "c201", "small").await;
+        label(&mut api, "c71", "small").await;
         label(&mut api, "c0", "small").await;
         // The first one has the large status still; its place is taken once more.
         let mut demands = 0;
@@ -204,7 +204,7 @@ fn a_bus_that_was_switched_off_continues_where_it_was() {
         world.relayed().await;
         on.towline().terminate(LIMIT).await.expect("it ends");
         let off = without_bus(&world).await;
-        for number in 0..50 {
+        for number in 0..20 {
             create(&mut off.client(), &format!("off-{number}")).await;
         }
         off.towline().terminate(LIMIT).await.expect("it ends");

@@ -88,8 +88,8 @@ async fn happens(fault: Fault, round: u64, world: &World, link: &Link, replicas:
             replicas[relay].towline().thaw().expect("thawed");
         }
         Fault::DatabaseRestarted => {
-            world.server.kill().await.expect("killed");
-            world.server.start_again().await.expect("started");
+            world.server().kill().await.expect("killed");
+            world.server().start_again().await.expect("started");
             for replica in replicas.iter() {
                 ready(replica).await;
             }

@@ -9,6 +9,7 @@ use lapin::types::FieldTable;
 
 use crate::bus::consumer::{Mirror, Queue, connect, list};
 use crate::bus::world::{LIMIT, World, create, label, run, stands};
+use crate::servers;
 
 /// A consumer that has bound to a broker, perhaps before a relay was there.
 struct Consumer {
@@ -66,8 +67,8 @@ fn a_change_of_the_broker_is_one_demand_to_list_for_those_that_consume_from_the_
     run(async {
         let world = World::new("switching").await;
         // A virtual host is a broker of its own.
-        world.broker.add_vhost("switching-other").await.expect("another broker");
-        let other = world.broker.url_of("switching-other");
+        let other_vhost = servers::vhost().await;
+        let other = world.broker.url_of(&other_vhost);
         let old = world.relaying().await;
         let mut api = old.client();
         let mut at_old = Consumer::start(&world.url(), &mut api).await;
@@ -88,7 +89,7 @@ fn a_change_of_the_broker_is_one_demand_to_list_for_those_that_consume_from_the_
             label(&mut api, "first", &number.to_string()).await;
             world.relayed().await;
         }
-        world.broker.control(&["close_all_connections", "--vhost", "switching-other", "a test"]).await.expect("closed");
+        world.broker.control(&["close_all_connections", "--vhost", &other_vhost, "a test"]).await.expect("closed");
         label(&mut api, "first", "connected-again").await;
         at_new.queue = Queue::open(&other, "switching", FieldTable::default()).await.expect("a queue");
         world.relayed().await;

@@ -7,56 +7,49 @@ use integration::hub::{Client, Replica, Request};
 use integration::postgres::{self, ADMIN, HUB, Transport};
 use integration::{Postgres, RabbitMq, eventually};
 use serde_json::{Value, json};
-use tokio::sync::OnceCell;
 use towline::test_api::db::DatabaseSource;
 use towline::test_api::documents;
 
 pub(crate) use crate::run;
+use crate::servers;
 
 /// Longer than anything takes while two cores are busy with something else.
 pub(crate) const LIMIT: Duration = Duration::from_mins(2);
 
 /// A database with the schema in it, and a virtual host of a broker. Servers are shared, but for tests that hurt them.
 pub(crate) struct World {
-    pub(crate) server: Arc<Postgres>,
     pub(crate) place: postgres::Database,
     pub(crate) broker: Arc<RabbitMq>,
-    url: String,
-}
-
-static SERVERS: OnceCell<(Arc<Postgres>, Arc<RabbitMq>)> = OnceCell::const_new();
-
-async fn start(name: &str, settings: &str) -> (Arc<Postgres>, Arc<RabbitMq>) {
-    let (server, broker) = tokio::join!(Postgres::start(name, Transport::Plain), RabbitMq::start_with(name, settings));
-    (Arc::new(server.expect("a server")), Arc::new(broker.expect("a broker")))
+    pub(crate) vhost: String,
+    server: Option<Postgres>,
 }
 
 impl World {
     /// On the servers that tests share.
     pub(crate) async fn new(name: &str) -> Self {
-        let (server, broker) = SERVERS.get_or_init(|| start("bus", "")).await.clone();
-        broker.add_vhost(name).await.expect("a virtual host");
-        let url = broker.url_of(name);
-        Self::on(server, broker, url, name).await
+        let place = servers::of_hubs().await.hub_database(&format!("bus_{name}")).await.expect("a database");
+        Self { place, broker: servers::broker().await, vhost: servers::vhost().await, server: None }
     }
 
     /// On servers of its own, with further lines of the broker's configuration.
     pub(crate) async fn alone(name: &str, settings: &str) -> Self {
-        let (server, broker) = start(name, settings).await;
-        let url = broker.url();
-        Self::on(server, broker, url, name).await
-    }
-
-    async fn on(server: Arc<Postgres>, broker: Arc<RabbitMq>, url: String, name: &str) -> Self {
+        let (server, broker) =
+            tokio::join!(Postgres::start(name, Transport::Plain), RabbitMq::start_with(name, settings));
+        let (server, broker) = (server.expect("a server"), Arc::new(broker.expect("a broker")));
         let place = server.hub_database(name).await.expect("a database");
         let source = DatabaseSource::Url(Box::new(place.url(HUB).parse().unwrap_or_else(|error| panic!("{error}"))));
         documents::migrate(&documents::open(source), LIMIT).await.expect("the schema");
-        Self { server, place, broker, url }
+        Self { place, broker, vhost: "%2F".to_owned(), server: Some(server) }
+    }
+
+    /// The database server that it has to itself.
+    pub(crate) fn server(&self) -> &Postgres {
+        self.server.as_ref().expect("it is alone")
     }
 
     /// The URL of the virtual host.
     pub(crate) fn url(&self) -> String {
-        self.url.clone()
+        self.broker.url_of(&self.vhost)
     }
 
     /// A replica that uses the broker and is ready.

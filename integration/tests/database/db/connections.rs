@@ -7,6 +7,7 @@ use integration::postgres::{ADMIN, READER, Transport};
 use towline::test_api::db::{Database, Error};
 
 use crate::db::world::{LIMIT, Stage, pid, run, source};
+use crate::servers::of_library;
 
 /// What the hub runs first on each connection, as far as a test can tell.
 const SET_UP: &str = "DO $$ BEGIN IF pg_is_in_recovery() OR current_setting('server_version_num')::int < 130000 THEN \
@@ -51,8 +52,8 @@ fn every_sslmode_does_what_its_name_says() {
     run(async {
         let both = Stage::new("sslmodes").await;
         let tls = Postgres::start("tls", Transport::Tls).await.expect("a server");
-        let plain = Postgres::start("plain", Transport::Plain).await.expect("a server");
-        let (only, never) = (Stage::on(&tls, "sslmodes").await, Stage::on(&plain, "sslmodes").await);
+        let plain = of_library().await;
+        let (only, never) = (Stage::on(&tls, "sslmodes").await, Stage::on(plain, "sslmodes").await);
         let (tls_url, both_url, plain_url) = (only.place.url(READER), both.place.url(READER), never.place.url(READER));
         let elsewhere = tls_url.replace("@localhost:", "@elsewhere.example:");
         let (own, others) = (tls.authority().display().to_string(), plain.authority().display().to_string());

@@ -16,4 +16,4 @@ mod migrations;
 mod parameters;
 mod prepared;
 mod transactions;
-mod world;
+pub(crate) mod world;

@@ -51,7 +51,7 @@ fn a_client_that_takes_no_byte_of_its_answer_blocks_no_writer() {
         let stage = Stage::new("unread").await;
         let writer = stage.writer();
         // An answer that is larger than all buffers between.
-        let names: Vec<String> = (0..5_000).map(|number| format!("raw{number}")).collect();
+        let names: Vec<String> = (0..3_000).map(|number| format!("raw{number}")).collect();
         let items: Vec<Item> = names.iter().map(|name| create(name)).collect();
         let statement = Messages::of(CALL, &serde_json::to_string(&items).expect("JSON"));
         let mut client = Raw::connect(&stage.place, "unread").await;

@@ -1,14 +1,13 @@
 //! The schema, and which servers are refused.
 
-use integration::postgres::ADMIN;
 use towline::test_api::documents::{self, Key, Kind, Migrated, SCHEMA, Store};
 
-use crate::documents::world::{LIMIT, Stage, create, run, server, source};
+use crate::documents::world::{LIMIT, Stage, create, run, source};
 
 #[test]
 fn the_schema_is_made_once_however_many_replicas_start() {
     run(async {
-        let stage = Stage::empty(server().await, "once").await;
+        let stage = Stage::empty("once").await;
         let replicas: Vec<_> = (0..3).map(|_| stage.database()).collect();
         let made = futures::future::join_all(replicas.iter().map(|replica| documents::migrate(replica, LIMIT))).await;
         let mut before: Vec<i32> = made.into_iter().map(|made| made.expect("the schema").before.applied).collect();
@@ -50,7 +49,7 @@ fn a_document_is_a_row_of_its_kinds_table() {
 #[test]
 fn an_account_that_may_not_see_where_versions_come_from_has_a_hub_all_the_same() {
     run(async {
-        let stage = Stage::empty(server().await, "managed").await;
+        let stage = Stage::empty("managed").await;
         stage
             .run(
                 "revoke execute on function pg_control_system() from public; \
@@ -94,18 +93,6 @@ fn connections_have_limits_and_the_writer_has_one_of_its_own() {
         let names: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
         assert_eq!(names.len(), 2, "{names:?}");
         assert_eq!(names.iter().filter(|name| name.ends_with(" writer")).count(), 1, "{names:?}");
-    });
-}
-
-#[test]
-fn a_standby_is_refused() {
-    run(async {
-        let stage = Stage::new("hot").await;
-        let standby = server().await.standby("hot").await.expect("a standby");
-        let copy = standby.copied_database(&stage.place);
-        let error =
-            documents::open(source(&copy.url(ADMIN))).all("any", "select 1", &[]).await.expect_err("in recovery");
-        assert_eq!((error.kind(), error.server().expect("an answer").code()), ("set_up", "TW003"));
     });
 }
 

@@ -5,7 +5,7 @@ use integration::{Postgres, eventually};
 use towline::test_api::documents::{self, Claims, Expected, Holder, Item, Role, Store, WorkClaim};
 
 use crate::documents::claims::Running;
-use crate::documents::world::{LIMIT, Stage, Written, cluster, create, fresh_id, item, put, row, run, server};
+use crate::documents::world::{LIMIT, Stage, Written, cluster, create, fresh_id, item, put, row, run};
 
 /// How far versions are lifted.
 const LIFT: i64 = 1 << 40;
@@ -18,7 +18,7 @@ fn a_restored_dump_is_renumbered_by_the_first_write_and_keeps_its_documents() {
     run(async {
         let stage = Stage::new("dumped").await;
         let version = stage.writer().version(create("c1")).await;
-        let restored = Stage::empty(server().await, "restored").await;
+        let restored = Stage::empty("restored").await;
         stage.place.dump().await.expect("a dump").restore(&restored.place).await.expect("it is restored");
         // What the dump does not have.
         let lost = stage.writer().version(create("c2")).await;
@@ -49,29 +49,6 @@ fn a_dump_without_compression_of_tables_can_be_restored_where_lz4_is_unknown() {
         assert!(as_ever.contains("SET COMPRESSION lz4"), "the tables are compressed with LZ4");
         let for_others = stage.place.dump_text(&["--no-toast-compression"]).await.expect("a dump");
         assert!(for_others.contains("towline_log") && !for_others.to_lowercase().contains("lz4"), "{for_others}");
-    });
-}
-
-#[test]
-fn a_promoted_standby_that_lost_versions_gives_out_higher_ones() {
-    run(async {
-        let primary = Postgres::start("primary", Transport::Plain).await.expect("a server");
-        let stage = Stage::on(&primary, "promoted").await;
-        let version = stage.writer().version(create("c1")).await;
-        let standby = primary.standby("standby").await.expect("a standby");
-        standby.cut_off().await.expect("it hears nothing");
-        let lost = stage.writer().version(create("c2")).await;
-        primary.kill().await.expect("it is killed");
-        standby.promote().await.expect("it is promoted");
-        let promoted = Stage::of(standby.copied_database(&stage.place)).await;
-        assert_eq!((promoted.number(NEWEST).await, promoted.number(SAME_ORIGIN).await), (version, 0));
-        let writer = promoted.writer();
-        // A sequence reserves values ahead in the WAL, so that the base may be a little higher.
-        let next = writer.version(create("c2")).await;
-        let base = promoted.number(BASE).await;
-        assert!(base >= version + LIFT && base < version + LIFT + 64 && base > lost, "{base}");
-        assert_eq!((next, promoted.number(SAME_ORIGIN).await), (base + 1, 1));
-        assert_eq!(writer.version(put("c1")).await, base + 2);
     });
 }
 

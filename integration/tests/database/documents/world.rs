@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use integration::postgres::{self, ADMIN, Transport};
+use integration::postgres::{self, ADMIN};
 use integration::{Postgres, eventually};
 use serde_json::{Map, json};
-use tokio::sync::OnceCell;
 use tokio::task::JoinHandle;
 use tokio_postgres::Client;
 use towline::test_api::actor::Scope;
@@ -15,17 +14,12 @@ use towline::test_api::db::{Database, DatabaseSource};
 use towline::test_api::documents::{self, Change, Expected, Item, Key, Kind, Outcome, Row, Tail, Writer, WriterHandle};
 
 pub(crate) use crate::run;
+use crate::servers::of_library;
 
 /// Longer than anything takes while two cores are busy with something else.
 pub(crate) const LIMIT: Duration = Duration::from_mins(1);
 
-static SERVER: OnceCell<Postgres> = OnceCell::const_new();
 static IDS: AtomicU64 = AtomicU64::new(1);
-
-/// The server of all tests that don't stop it.
-pub(crate) async fn server() -> &'static Postgres {
-    SERVER.get_or_init(async || Postgres::start("documents", Transport::Plain).await.expect("a server")).await
-}
 
 /// A test's database, with the schema of the documents.
 pub(crate) struct Stage {
@@ -37,19 +31,19 @@ pub(crate) struct Stage {
 impl Stage {
     /// A database of this name; letters only.
     pub(crate) async fn new(name: &str) -> Self {
-        Self::on(server().await, name).await
+        Self::of(of_library().await.empty_database(name).await.expect("a database")).await
     }
 
     /// The same on another server.
     pub(crate) async fn on(server: &Postgres, name: &str) -> Self {
-        let stage = Self::empty(server, name).await;
+        let stage = Self::of(server.empty_database(name).await.expect("a database")).await;
         documents::migrate(&stage.database(), LIMIT).await.expect("the schema");
         stage
     }
 
     /// A database with nothing in it.
-    pub(crate) async fn empty(server: &Postgres, name: &str) -> Self {
-        Self::of(server.empty_database(name).await.expect("a database")).await
+    pub(crate) async fn empty(name: &str) -> Self {
+        Self::of(crate::db::world::Stage::new(name).await.place).await
     }
 
     /// A database that exists.

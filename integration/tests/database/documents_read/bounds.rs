@@ -222,7 +222,7 @@ fn watches_that_read_the_log_leave_half_of_the_connections_to_other_requests() {
 }
 
 #[test]
-fn a_tail_that_starts_with_100_000_documents_reads_the_newest_10_000_versions() {
+fn a_tail_that_starts_reads_the_newest_10_000_versions() {
     run(async {
         let world = World::new("start").await;
         world.run("create extension pg_stat_statements").await;
@@ -231,7 +231,7 @@ fn a_tail_that_starts_with_100_000_documents_reads_the_newest_10_000_versions() 
         write(&world.sql, 1, &[change]).await;
         let many = "insert into towline_log select nextval('towline_version'), at, request, kind, gen_random_uuid(), namespace, \
                'c' || lpad(number::text, 6, '0'), labels, old_version, document \
-             from towline_log, generate_series(1, 99999) number; analyze towline_log";
+             from towline_log, generate_series(1, 19999) number; analyze towline_log";
         world.run(many).await;
         world.forget_statements().await;
         let replica = world.tail(1 << 25);
@@ -242,7 +242,7 @@ fn a_tail_that_starts_with_100_000_documents_reads_the_newest_10_000_versions() 
         .await
         .unwrap();
         let state = replica.tail.state();
-        assert_eq!((state.version, state.ring.0), (100_000, 10_000));
+        assert_eq!((state.version, state.ring.0), (20_000, 10_000));
         // Each read gives 500 versions or less, and the last ones a row without any.
         let of = |what: &str| {
             format!(

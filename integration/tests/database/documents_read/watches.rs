@@ -130,7 +130,7 @@ fn watches_that_reconnect_at_random_see_each_version_once_while_other_transactio
             clients.spawn(client(tails.clone(), log.clone(), random.split(), filter));
         }
         for round in 1..=rounds(1) {
-            log.reaches(8000 * i64::try_from(round).unwrap()).await;
+            log.reaches(4000 * i64::try_from(round).unwrap()).await;
         }
         writers.end(&world).await;
         let clients = tokio::time::timeout(LIMIT, clients.join_all()).await.expect("all clients to see the end");

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use integration::postgres::{self, ADMIN, Transport};
-use integration::{Postgres, eventually};
+use integration::eventually;
+use integration::postgres::{self, ADMIN};
 use serde_json::{Value, json};
-use tokio::sync::OnceCell;
 use tokio::task::JoinHandle;
 use tokio_postgres::Client;
 use tokio_postgres::types::Json;
@@ -14,11 +13,10 @@ use towline::test_api::db::{Database, DatabaseSource};
 use towline::test_api::documents::{self, Kind, Tail};
 
 pub(crate) use crate::run;
+use crate::servers::of_library;
 
 /// Longer than anything takes while two cores are busy with something else.
 pub(crate) const LIMIT: Duration = Duration::from_mins(2);
-
-static SERVER: OnceCell<Postgres> = OnceCell::const_new();
 
 /// A database with the schema.
 pub(crate) struct World {
@@ -31,12 +29,10 @@ pub(crate) struct World {
 impl World {
     /// A new database of this name; letters only.
     pub(crate) async fn new(name: &str) -> Self {
-        let start = async || Postgres::start("documents-read", Transport::Plain).await.expect("a server");
-        let place = SERVER.get_or_init(start).await.empty_database(name).await.expect("a database");
+        let place = of_library().await.empty_database(&format!("read_{name}")).await.expect("a database");
         let sql = place.client(ADMIN).await.expect("a connection");
         let url = place.url(ADMIN).parse().unwrap_or_else(|error| panic!("{error}"));
         let database = documents::open(DatabaseSource::Url(Box::new(url)));
-        documents::migrate(&database, LIMIT).await.expect("the schema");
         Self { place, sql, database }
     }
 

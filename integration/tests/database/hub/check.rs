@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use integration::postgres::{ADMIN, Transport};
 use integration::{Postgres, Towline};
 
-use crate::hub::world::{Hub, LIMIT, run};
+use crate::hub::world::{Hub, LIMIT, database, run};
 
 /// Exit code and everything that was said of a section with these keys.
 async fn check(name: &str, keys: &str) -> (Option<i32>, String) {
@@ -130,8 +130,7 @@ fn towline_run_reads_no_postgres_params() {
 #[test]
 fn an_address_that_is_taken_ends_the_hub_with_1() {
     run(async {
-        let server = Postgres::start("hub-taken", Transport::Plain).await.expect("a server");
-        let url = server.empty_database("taken").await.expect("a database").url(ADMIN);
+        let url = database("taken").await.url(ADMIN);
         let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = taken.local_addr().expect("an address").to_string();
         let env = [

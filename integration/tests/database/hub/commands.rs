@@ -4,7 +4,7 @@ use integration::Towline;
 use integration::postgres::ADMIN;
 use serde_json::{Value, json};
 
-use crate::hub::world::{CLOSE, GATE, Hub, LIMIT, OPEN, database, grant, run};
+use crate::hub::world::{CLOSE, GATE, Hub, LIMIT, OPEN, database, grant, run, shared};
 
 const MANIFESTS: &str = "\
 kind: Cluster
@@ -19,6 +19,11 @@ name: pull
 data: {key: dmFsdWU=}
 ";
 
+/// The same in another namespace.
+fn manifests(namespace: &str) -> String {
+    MANIFESTS.replace("namespace: foo", &format!("namespace: {namespace}"))
+}
+
 async fn towline(args: &[&str], env: &[(&str, &str)]) -> (Option<i32>, String, String) {
     let output = Towline::command_with(args, env).await.expect("it runs");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -28,19 +33,21 @@ async fn towline(args: &[&str], env: &[(&str, &str)]) -> (Option<i32>, String, S
 #[test]
 fn an_apply_warns_of_a_syncset_for_a_cluster_that_does_not_exist_and_makes_it() {
     run(async {
-        let hub = Hub::start(&database("warned").await, &[]).await;
+        let (hub, _) = shared().await;
         let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("hub-references.yaml");
         let syncset = |name: &str, clusters: &str| {
-            format!("---\nkind: SyncSet\nnamespace: foo\nname: {name}\nspec: {{clusterDeploymentRefs: [{clusters}]}}\n")
+            format!(
+                "---\nkind: SyncSet\nnamespace: warned\nname: {name}\nspec: {{clusterDeploymentRefs: [{clusters}]}}\n"
+            )
         };
         let text =
-            [syncset("early", "{name: west}"), MANIFESTS.to_owned(), syncset("base", "{name: west}, {name: wset}")];
+            [syncset("early", "{name: west}"), manifests("warned"), syncset("base", "{name: west}, {name: wset}")];
         std::fs::write(&path, text.join("---\n")).expect("a file");
         let file = path.display().to_string();
         for args in [&["apply", "--dry-run", "-f", &file][..], &["apply", "-f", &file], &["apply", "-f", &file]] {
             let (code, told, error) = towline(&[args, &["--hub", &hub.url]].concat(), &[]).await;
             assert_eq!((code, told.lines().count()), (Some(0), 4), "{told} {error}");
-            assert_eq!(error, "towline: warning: SyncSet/foo/base: there is no cluster foo/wset\n");
+            assert_eq!(error, "towline: warning: SyncSet/warned/base: there is no cluster warned/wset\n");
         }
     });
 }
@@ -48,21 +55,29 @@ fn an_apply_warns_of_a_syncset_for_a_cluster_that_does_not_exist_and_makes_it() 
 #[test]
 fn documents_are_applied_shown_and_deleted_from_the_command_line() {
     run(async {
-        let hub = Hub::start(&database("commands").await, &[]).await;
+        let (hub, _) = shared().await;
         let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("hub-manifests.yaml");
         let file = path.display().to_string();
-        std::fs::write(&path, MANIFESTS).expect("a file");
+        let manifests = manifests("commands");
+        std::fs::write(&path, &manifests).expect("a file");
         let run = async |args: &[&str]| towline(&[args, &["--hub", &hub.url]].concat(), &[]).await;
         let (code, told, error) = run(&["apply", "-f", &file, "--dry-run"]).await;
-        let expected = "Cluster/foo/west created (dry run)\nSecret/foo/pull created (dry run)\n";
+        let expected = "Cluster/commands/west created (dry run)\nSecret/commands/pull created (dry run)\n";
         assert_eq!((code, told.as_str()), (Some(0), expected), "{error}");
         let (code, told, error) = run(&["apply", "-f", &file]).await;
-        assert_eq!((code, told.as_str()), (Some(0), "Cluster/foo/west created\nSecret/foo/pull created\n"), "{error}");
+        assert_eq!(
+            (code, told.as_str()),
+            (Some(0), "Cluster/commands/west created\nSecret/commands/pull created\n"),
+            "{error}"
+        );
         let (_, told, _) = run(&["apply", "-f", &file]).await;
-        assert_eq!(told, "Cluster/foo/west unchanged\nSecret/foo/pull unchanged\n");
-        std::fs::write(&path, MANIFESTS.replace("env: prod", "env: test") + "---\nkind: Pod\n").expect("a file");
+        assert_eq!(told, "Cluster/commands/west unchanged\nSecret/commands/pull unchanged\n");
+        std::fs::write(&path, manifests.replace("env: prod", "env: test") + "---\nkind: Pod\n").expect("a file");
         let (code, told, error) = run(&["apply", "-f", &file]).await;
-        assert_eq!((code, told.as_str()), (Some(1), "Cluster/foo/west configured\nSecret/foo/pull unchanged\n"));
+        assert_eq!(
+            (code, told.as_str()),
+            (Some(1), "Cluster/commands/west configured\nSecret/commands/pull unchanged\n")
+        );
         assert!(error.contains("/kind: found \"Pod\""), "{error}");
         // An error about the whole file names it.
         for (content, fault) in [("# nothing yet\n", "there is no document"), ("kind: [Cluster\n", "")] {
@@ -72,19 +87,19 @@ fn documents_are_applied_shown_and_deleted_from_the_command_line() {
             assert!(error.contains(&format!("{file}: {fault}")), "{error}");
         }
 
-        let (code, told, error) = run(&["get", "cluster", "foo/west", "-o", "json"]).await;
+        let (code, told, error) = run(&["get", "cluster", "commands/west", "-o", "json"]).await;
         assert_eq!(code, Some(0), "{error}");
         let cluster: Value = serde_json::from_str(&told).expect("JSON");
         assert_eq!((&cluster["labels"]["env"], &cluster["name"]), (&"test".into(), &"west".into()));
-        let (_, told, _) = run(&["get", "clusters", "-l", "env=test", "-n", "foo"]).await;
+        let (_, told, _) = run(&["get", "clusters", "-l", "env=test", "-n", "commands"]).await;
         assert_eq!(told.lines().count(), 2, "{told}");
-        let (code, told, error) = run(&["get", "clusters", "-l", "env=prod"]).await;
+        let (code, told, error) = run(&["get", "clusters", "-l", "env=prod", "-n", "commands"]).await;
         assert_eq!((code, told.as_str(), error.as_str()), (Some(0), "", "towline: there are no clusters here\n"));
-        let (code, told, error) = run(&["delete", "clusters", "foo/west"]).await;
-        assert_eq!((code, told.as_str()), (Some(0), "Cluster/foo/west deleted\n"), "{error}");
-        let (code, _, error) = run(&["delete", "clusters", "foo/west"]).await;
+        let (code, told, error) = run(&["delete", "clusters", "commands/west"]).await;
+        assert_eq!((code, told.as_str()), (Some(0), "Cluster/commands/west deleted\n"), "{error}");
+        let (code, _, error) = run(&["delete", "clusters", "commands/west"]).await;
         assert_eq!(code, Some(1));
-        assert!(error.contains("there is no clusters/foo/west"), "{error}");
+        assert!(error.contains("there is no clusters/commands/west"), "{error}");
         // Port 1 is nobody's.
         let (code, _, error) = towline(&["get", "clusters", "--hub", "http://127.0.0.1:1"], &[]).await;
         assert_eq!(code, Some(1));
@@ -130,12 +145,13 @@ fn an_apply_that_takes_long_says_so_on_standard_error() {
 #[test]
 fn documents_are_printed_as_tables_names_json_and_yaml_and_followed() {
     run(async {
-        let hub = Hub::start(&database("formats").await, &[]).await;
+        let (hub, _) = shared().await;
+        let manifests = manifests("formats");
         let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("hub-formats.yaml");
         let file = path.display().to_string();
-        let syncset = "---\nkind: SyncSet\nnamespace: foo\nname: base\nspec:\n  clusterDeploymentRefs: [{name: west}]\n  resources:\n  \
+        let syncset = "---\nkind: SyncSet\nnamespace: formats\nname: base\nspec:\n  clusterDeploymentRefs: [{name: west}]\n  resources:\n  \
                        - {apiVersion: v1, kind: ConfigMap, metadata: {name: site, namespace: default}, data: {script: \"a\\n  b\\n\", mode: \"0400\"}}\n";
-        std::fs::write(&path, MANIFESTS.to_owned() + syncset).expect("a file");
+        std::fs::write(&path, manifests.clone() + syncset).expect("a file");
         let run = async |args: &[&str]| {
             let (code, told, error) = towline(&[args, &["--hub", &hub.url]].concat(), &[]).await;
             assert_eq!(code, Some(0), "{args:?}: {error}");
@@ -153,29 +169,30 @@ fn documents_are_printed_as_tables_names_json_and_yaml_and_followed() {
             );
             rows
         };
-        let rows = table(&["get", "clusters"]).await;
+        let rows = table(&["get", "clusters", "-n", "formats"]).await;
         assert_eq!(rows[0], ["NAMESPACE", "NAME", "PAUSED", "AGE"]);
-        assert_eq!(rows[1][..3], ["foo", "west", "false"]);
-        let rows = table(&["get", "clusters", "-o", "wide"]).await;
+        assert_eq!(rows[1][..3], ["formats", "west", "false"]);
+        let rows = table(&["get", "clusters", "-n", "formats", "-o", "wide"]).await;
         assert_eq!((rows[0][4].as_str(), rows[1][4].as_str()), ("LABELS", "env=prod"));
-        let rows = table(&["get", "syncset", "foo/base"]).await;
+        let rows = table(&["get", "syncset", "formats/base"]).await;
         assert_eq!(rows[0], ["NAMESPACE", "NAME", "MODE", "CLUSTERS", "RESOURCES", "AGE"]);
-        assert_eq!(rows[1][..5], ["foo", "base", "Upsert", "1", "1"]);
-        let rows = table(&["get", "clustersyncs"]).await;
+        assert_eq!(rows[1][..5], ["formats", "base", "Upsert", "1", "1"]);
+        let rows = table(&["get", "clustersyncs", "-n", "formats"]).await;
         assert_eq!(rows[0][2..], ["STATE", "SINCE", "SUCCEEDED", "HEALTH", "MESSAGE", "AGE"]);
-        assert_eq!(run(&["get", "secrets", "-o", "name"]).await, "Secret/foo/pull\n");
-        let list: Value = serde_json::from_str(&run(&["get", "clusters", "-o", "json"]).await).expect("JSON");
+        assert_eq!(run(&["get", "secrets", "-n", "formats", "-o", "name"]).await, "Secret/formats/pull\n");
+        let list: Value =
+            serde_json::from_str(&run(&["get", "clusters", "-n", "formats", "-o", "json"]).await).expect("JSON");
         assert_eq!((&list["kind"], list["items"].as_array().map(Vec::len)), (&"List".into(), Some(1)));
 
         // What is printed as YAML is what was applied.
-        let told = run(&["get", "syncset", "foo/base", "-o", "yaml"]).await;
+        let told = run(&["get", "syncset", "formats/base", "-o", "yaml"]).await;
         let resource = "      mode: \"0400\"\n      script: |\n        a\n          b\n";
         assert!(told.contains(resource), "{told}");
 
         // A watch prints what is there, and then each change.
         let binary = integration::programs::towline().await.expect("a binary");
         let mut watching = tokio::process::Command::new(binary)
-            .args(["get", "clusters", "foo/west", "-w", "--hub", &hub.url])
+            .args(["get", "clusters", "formats/west", "-w", "--hub", &hub.url])
             .stdout(std::process::Stdio::piped())
             .kill_on_drop(true)
             .spawn()
@@ -187,15 +204,15 @@ fn documents_are_printed_as_tables_names_json_and_yaml_and_followed() {
             line.expect("it is text").expect("it goes on").split_whitespace().map(str::to_owned).collect::<Vec<_>>()
         };
         assert_eq!(next().await, ["EVENT", "NAMESPACE", "NAME", "PAUSED", "AGE"]);
-        assert_eq!(next().await[..4], ["added", "foo", "west", "false"]);
-        let another = MANIFESTS.replace("name: west", "name: east");
+        assert_eq!(next().await[..4], ["added", "formats", "west", "false"]);
+        let another = manifests.replace("name: west", "name: east");
         std::fs::write(&path, another).expect("a file");
         run(&["apply", "-f", &file]).await;
-        std::fs::write(&path, MANIFESTS.replace("env: prod", "env: test")).expect("a file");
+        std::fs::write(&path, manifests.replace("env: prod", "env: test")).expect("a file");
         run(&["apply", "-f", &file]).await;
-        assert_eq!(next().await[..4], ["modified", "foo", "west", "false"], "of this one alone");
-        run(&["delete", "clusters", "foo/west"]).await;
-        assert_eq!(next().await[..3], ["deleted", "foo", "west"]);
+        assert_eq!(next().await[..4], ["modified", "formats", "west", "false"], "of this one alone");
+        run(&["delete", "clusters", "formats/west"]).await;
+        assert_eq!(next().await[..3], ["deleted", "formats", "west"]);
     });
 }
 
@@ -299,7 +316,8 @@ fn the_commands_show_their_token() {
 #[test]
 fn the_schema_is_migrated_by_a_command_where_the_hub_shall_not() {
     run(async {
-        let database = database("migrate").await;
+        // An empty one.
+        let database = crate::db::world::Stage::new("migrate").await.place;
         let params = database.url(ADMIN);
         let env = [("POSTGRES_PARAMS", params.as_str())];
         let (code, told, error) = towline(&["migrate", "status"], &env).await;

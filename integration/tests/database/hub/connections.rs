@@ -6,7 +6,8 @@ use integration::hub::{Request, Watch};
 use integration::postgres::{ADMIN, Frozen};
 use serde_json::{Value, json};
 
-use crate::hub::world::{Hub, LIMIT, database, done, problem_of, readiness, run, server};
+use crate::hub::world::{Hub, LIMIT, database, done, problem_of, readiness, run};
+use crate::servers::of_hubs;
 
 const ALL: &str = "/v1/clusters";
 
@@ -37,7 +38,7 @@ impl Stage {
         eventually(format!("the connection {name:?} to be idle"), LIMIT, async || {
             let sessions = self.sessions(name).await;
             let [(process, _)] = sessions[..] else { return Err(format!("{sessions:?}")) };
-            let frozen = server().await.freeze_sessions(&[process]).map_err(|error| error.to_string())?;
+            let frozen = of_hubs().await.freeze_sessions(&[process]).map_err(|error| error.to_string())?;
             let sessions = self.sessions(name).await;
             if sessions == [(process, true)] { Ok((process, frozen)) } else { Err(format!("{sessions:?}")) }
         })
@@ -256,7 +257,7 @@ fn a_silent_connection_on_which_a_lost_answer_was_looked_for_takes_no_other_writ
             awaits(None).await;
             stage.sql.execute("select pg_terminate_backend($1)", &[&process]).await.expect("it is ended");
             let looks = awaits(Some(process)).await;
-            server().await.freeze_sessions(&[looks]).expect("it is stopped")
+            of_hubs().await.freeze_sessions(&[looks]).expect("it is stopped")
         };
         let (lost, frozen) = tokio::join!(client.send(&request), incident);
         let lost = lost.expect("an answer");

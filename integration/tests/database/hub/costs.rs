@@ -79,12 +79,21 @@ impl Counted {
     }
 }
 
-/// *Costs*: a read and a page are one statement, a creation is one call, other writes read once before it, and what changes nothing
-/// reads once.
+/// *Costs*: see the steps.
 #[test]
-fn each_request_costs_the_statements_that_are_promised() {
+fn each_request_and_an_idle_replica_cost_the_statements_that_are_promised() {
     run(async {
         let hub = Counted::start("costs").await;
+        hub.claims().await;
+        hub.idle().await;
+        hub.requests().await;
+    });
+}
+
+impl Counted {
+    /// A read and a page are one statement, a creation is one call, other writes read once before it, and what changes nothing reads once.
+    async fn requests(&self) {
+        let hub = self;
         let (all, one) = ("/v1/clusters", "/v1/clusters/foo/c1");
         let document = json!({"name": "c1", "namespace": "foo", "kubeconfig": "k", "labels": {"env": "prod"}});
         let patch = |value: &str| Request::merge_patch(one, &json!({"labels": {"env": value}}));
@@ -105,14 +114,11 @@ fn each_request_costs_the_statements_that_are_promised() {
         // What is refused for itself costs nothing.
         hub.costs(&Request::post(all, &json!({"name": "c1", "namespace": "foo"})), 422, 0, 0).await;
         hub.costs(&Request::get("/v1/clusters?limit=none"), 400, 0, 0).await;
-    });
-}
+    }
 
-/// T1, *Costs*: an idle replica reads the log once a second, and sends nothing else but renewals of its claim.
-#[test]
-fn an_idle_replica_sends_a_statement_a_second() {
-    run(async {
-        let hub = Counted::start("idle").await;
+    /// An idle replica reads the log once a second, and sends nothing else but renewals of its claim.
+    async fn idle(&self) {
+        let hub = self;
         hub.count().await;
         let of_tail = "select coalesce(sum(calls), 0)::int8 from statistics.pg_stat_statements s join pg_database d on d.oid = s.dbid \
              where d.datname = current_database() and query like '%m.origin = towline_origin()%'";
@@ -133,15 +139,12 @@ fn an_idle_replica_sends_a_statement_a_second() {
         let most = seconds.ceil() as i64 + 1 + (seconds / 6.0) as i64 + 1 + (seconds / 10.0) as i64 + 1 + 2;
         assert!(all <= most, "{all} statements in {seconds} s");
         assert_eq!(hub.count().await, [], "nothing else");
-    });
-}
+    }
 
-/// Two replicas without requests. Both read the log each second; the one that holds the role renews its claim each 6 s and
-/// compacts each minute, and the other asks for the role each 10 s.
-#[test]
-fn claims_are_renewed_each_6_s_asked_for_each_10_s_and_the_log_is_compacted_each_minute() {
-    run(async {
-        let hub = Counted::start("minute").await;
+    /// Two replicas without requests. Both read the log each second; the one that holds the role renews its claim each 6 s and
+    /// compacts each minute, and the other asks for the role each 10 s.
+    async fn claims(&self) {
+        let hub = self;
         let calls = async |pattern: &str| -> i64 {
             let text = "select coalesce(sum(calls), 0)::int8 from statistics.pg_stat_statements s join pg_database d on d.oid = s.dbid \
                  where d.datname = current_database() and query like $1";
@@ -176,5 +179,5 @@ fn claims_are_renewed_each_6_s_asked_for_each_10_s_and_the_log_is_compacted_each
         // The first one was seen soon after it was made.
         let between = seen.elapsed();
         assert!(between >= Duration::from_secs(50), "{between:?}");
-    });
+    }
 }

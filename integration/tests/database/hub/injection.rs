@@ -52,7 +52,7 @@ fn is_clear(what: &str, reply: &Reply) {
 async fn ask_with(client: &mut Client, number: usize, text: &str) {
     let text = escaped(text);
     // Those that are valid last for a second.
-    let watches: &[&str] = if number < 4 { &["", "&watch=true&timeoutSeconds=1"] } else { &[""] };
+    let watches: &[&str] = if number < 2 { &["", "&watch=true&timeoutSeconds=1"] } else { &[""] };
     for query in [
         format!("labelSelector={text}"),
         format!("labelSelector=env%3D{text}"),

@@ -50,19 +50,23 @@ fn without_tokens_a_program_of_this_machine_may_do_everything_and_speaks_for_nob
     run(async {
         let hub = Hub::start(&database("loopback").await, &[]).await;
         let created = hub.expect(201, "/v1/clusters", &["--json", &cluster("a")]).await.json();
-        for foreign in FOREIGN {
-            for (path, args) in requests() {
-                let args: Vec<&str> = ["-H", foreign].into_iter().chain(args.iter().map(String::as_str)).collect();
-                let answer = hub.expect(403, path, &args).await;
-                assert_eq!(answer.json()["type"], "urn:towline:problem:forbidden", "{answer:?}");
-                for allowed in ["access-control-allow-origin", "set-cookie"] {
-                    assert!(!answer.head.contains(allowed), "{answer:?}");
-                }
+        // Each request by one of them, and one request by each.
+        let one = requests().remove(0);
+        let all = requests()
+            .into_iter()
+            .zip(FOREIGN.iter().cycle())
+            .chain(FOREIGN.iter().map(|foreign| (one.clone(), foreign)));
+        for ((path, args), foreign) in all {
+            let args: Vec<&str> = ["-H", foreign].into_iter().chain(args.iter().map(String::as_str)).collect();
+            let answer = hub.expect(403, path, &args).await;
+            assert_eq!(answer.json()["type"], "urn:towline:problem:forbidden", "{answer:?}");
+            for allowed in ["access-control-allow-origin", "set-cookie"] {
+                assert!(!answer.head.contains(allowed), "{answer:?}");
             }
         }
         let list = hub.expect(200, "/v1/clusters", &[]).await.json();
         assert_eq!(list["items"], json!([created]), "nothing was written");
-        assert_eq!(answered(&hub, "/v1/clusters/{namespace}/{name}", 403).await, 12 * 5);
+        assert_eq!(answered(&hub, "/v1/clusters/{namespace}/{name}", 403).await, 5);
         // Programs of this machine by any of its names, and pages of this server.
         let port = hub.url.rsplit(':').next().expect("a port");
         let own = [
@@ -92,7 +96,7 @@ fn with_tokens_a_request_may_come_from_anywhere() {
         let path = file.display().to_string();
         let hub = Hub::start(&database("anywhere").await, &[("TOWLINE__HUB__TOKENS_FILE", &path)]).await;
         let token = "authorization: Bearer writer";
-        for foreign in FOREIGN {
+        for foreign in [FOREIGN[0], FOREIGN[2], FOREIGN[7]] {
             let list: Value = hub.expect(200, "/v1/clusters", &["-H", foreign, "-H", token]).await.json();
             assert_eq!(list["items"], json!([]));
             hub.expect(401, "/v1/clusters", &["-H", foreign]).await;

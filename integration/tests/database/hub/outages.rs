@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use integration::hub::{Client, Request};
-use integration::postgres::{ADMIN, Transport};
+use integration::postgres::{ADMIN, Database, Transport};
 use integration::{Postgres, eventually};
 use serde_json::{Value, json};
 
@@ -44,8 +44,55 @@ fn logged(hub: &Hub, line: &str, part: &str) {
     assert!(log.lines().any(|one| one.contains(line) && one.contains(part)), "no line with {line:?} and {part:?}");
 }
 
+/// An apply answers for each of its documents, and only the first one waits for the database.
+async fn an_apply_ends_at_the_first_document_that_is_not_taken(hub: &Hub) {
+    let cluster = |name: &str| json!({"kind": "Cluster", "namespace": "foo", "name": name, "kubeconfig": "k"});
+    let file = json!([{"kind": "Pod"}, cluster("x"), cluster("y"), {"kind": "Clyster"}, cluster("z")]).to_string();
+    let answer = hub.expect(200, "/v1/apply", &["--json", &file]).await.json();
+    let told: Vec<(&Value, &Value, &Value)> = answer["items"]
+        .as_array()
+        .expect("items")
+        .iter()
+        .map(|item| (&item["name"], &item["problem"]["status"], &item["problem"]["title"]))
+        .collect();
+    let not_tried = json!("not tried, since the database has failed at an earlier document");
+    let statuses: Vec<&Value> = told.iter().map(|(_, status, _)| *status).collect();
+    assert_eq!(statuses, [422, 503, 503, 422, 503], "{answer}");
+    assert_eq!([told[1].0, told[2].0, told[4].0], ["x", "y", "z"]);
+    assert_ne!(told[1].2, &not_tried);
+    assert_eq!((told[2].2, told[4].2), (&not_tried, &not_tried));
+}
+
+async fn a_read_only_database_is_read_and_not_written(hub: &Hub, database: &Database) {
+    let made = hub.expect(200, "/v1/clusters/foo/a", &[]).await.json();
+    let sql = database.client(ADMIN).await.expect("a connection");
+    let set = async |value: &str| {
+        sql.batch_execute("set default_transaction_read_only = off").await.expect("this session writes");
+        sql.batch_execute(&format!("alter system set default_transaction_read_only = {value}")).await.expect("set");
+        sql.batch_execute("select pg_reload_conf()").await.expect("in force");
+    };
+    set("on").await;
+    // Nobody has to ask for it: the claims are renewed by writes.
+    readiness(hub, 503).await;
+    let told = hub.towline.admin().section_readyz("hub").await.expect("an answer").body;
+    assert!(told.contains("read-only transaction"), "{told}");
+    assert_eq!(hub.expect(200, "/v1/clusters/foo/a", &[]).await.json(), made);
+    for (path, args) in [
+        ("/v1/clusters", &["--json", &body("c")][..]),
+        ("/v1/clusters/foo/a", &["-X", "DELETE"]),
+        ("/v1/clusters/foo/a", &["-X", "PATCH", "-H", MERGE, "-d", r#"{"paused":true}"#]),
+    ] {
+        assert_outage(&hub.expect(503, path, args).await, "unavailable");
+    }
+    set("off").await;
+    readiness(hub, 200).await;
+    assert_eq!(names(hub).await, ["a", "b"]);
+    assert_eq!(hub.expect(200, "/v1/clusters/foo/a", &[]).await.json(), made, "nothing is half written");
+    hub.expect(201, "/v1/clusters", &["--json", &body("c")]).await;
+}
+
 #[test]
-fn requests_are_503_while_the_database_is_away_and_served_again_when_it_is_back() {
+fn requests_are_503_while_the_database_is_away_and_writes_while_it_is_read_only_and_served_again_when_that_is_over() {
     run(async {
         let server = Postgres::start("hub-outage", Transport::Plain).await.expect("a server");
         let database = server.empty_database("outage").await.expect("a database");
@@ -66,6 +113,7 @@ fn requests_are_503_while_the_database_is_away_and_served_again_when_it_is_back(
             }
         }
         logged(&hub, "requests could not be carried out", "requests=1");
+        an_apply_ends_at_the_first_document_that_is_not_taken(&hub).await;
         assert_eq!(
             hub.towline.admin().readyz().await.expect("an answer").status,
             200,
@@ -75,36 +123,7 @@ fn requests_are_503_while_the_database_is_away_and_served_again_when_it_is_back(
         readiness(&hub, 200).await;
         assert_eq!(names(&hub).await, ["a"], "what was answered with 503 and nothing written is not there");
         hub.expect(201, "/v1/clusters", &["--json", &body("b")]).await;
-    });
-}
-
-/// An apply answers for each of its documents, and only the first one waits for the database.
-#[test]
-fn an_apply_ends_at_the_first_document_that_the_database_does_not_take() {
-    run(async {
-        let server = Postgres::start("hub-apply", Transport::Plain).await.expect("a server");
-        let database = server.empty_database("apply").await.expect("a database");
-        let hub = Hub::start(&database, &[]).await;
-        server.kill().await.expect("it is killed");
-        readiness(&hub, 503).await;
-        let cluster = |name: &str| json!({"kind": "Cluster", "namespace": "foo", "name": name, "kubeconfig": "k"});
-        let file = json!([{"kind": "Pod"}, cluster("a"), cluster("b"), {"kind": "Clyster"}, cluster("c")]).to_string();
-        let answer = hub.expect(200, "/v1/apply", &["--json", &file]).await.json();
-        let told: Vec<(&Value, &Value, &Value)> = answer["items"]
-            .as_array()
-            .expect("items")
-            .iter()
-            .map(|item| (&item["name"], &item["problem"]["status"], &item["problem"]["title"]))
-            .collect();
-        let not_tried = json!("not tried, since the database has failed at an earlier document");
-        let statuses: Vec<&Value> = told.iter().map(|(_, status, _)| *status).collect();
-        assert_eq!(statuses, [422, 503, 503, 422, 503], "{answer}");
-        assert_eq!([told[1].0, told[2].0, told[4].0], ["a", "b", "c"]);
-        assert_ne!(told[1].2, &not_tried);
-        assert_eq!((told[2].2, told[4].2), (&not_tried, &not_tried));
-        server.start_again().await.expect("it starts");
-        readiness(&hub, 200).await;
-        assert!(names(&hub).await.is_empty());
+        a_read_only_database_is_read_and_not_written(&hub, &database).await;
     });
 }
 
@@ -265,40 +284,6 @@ fn without_free_connections_reads_are_503_and_writes_of_new_documents_go_on() {
         readiness(&hub, 200).await;
         assert_eq!(names(&hub).await, ["a", "b"]);
         assert_eq!(hub.expect(200, "/v1/clusters/foo/a", &[]).await.json()["paused"], false);
-    });
-}
-
-#[test]
-fn a_database_that_becomes_read_only_is_read_and_not_written() {
-    run(async {
-        let server = Postgres::start("hub-readonly", Transport::Plain).await.expect("a server");
-        let database = server.empty_database("readonly").await.expect("a database");
-        let hub = Hub::start(&database, &[]).await;
-        let made = hub.expect(201, "/v1/clusters", &["--json", &body("a")]).await.json();
-        let sql = database.client(ADMIN).await.expect("a connection");
-        let set = async |value: &str| {
-            sql.batch_execute("set default_transaction_read_only = off").await.expect("this session writes");
-            sql.batch_execute(&format!("alter system set default_transaction_read_only = {value}")).await.expect("set");
-            sql.batch_execute("select pg_reload_conf()").await.expect("in force");
-        };
-        set("on").await;
-        // Nobody has to ask for it: the claims are renewed by writes.
-        readiness(&hub, 503).await;
-        let told = hub.towline.admin().section_readyz("hub").await.expect("an answer").body;
-        assert!(told.contains("read-only transaction"), "{told}");
-        assert_eq!(hub.expect(200, "/v1/clusters/foo/a", &[]).await.json(), made);
-        for (path, args) in [
-            ("/v1/clusters", &["--json", &body("b")][..]),
-            ("/v1/clusters/foo/a", &["-X", "DELETE"]),
-            ("/v1/clusters/foo/a", &["-X", "PATCH", "-H", MERGE, "-d", r#"{"paused":true}"#]),
-        ] {
-            assert_outage(&hub.expect(503, path, args).await, "unavailable");
-        }
-        set("off").await;
-        readiness(&hub, 200).await;
-        assert_eq!(names(&hub).await, ["a"]);
-        assert_eq!(hub.expect(200, "/v1/clusters/foo/a", &[]).await.json(), made, "nothing is half written");
-        hub.expect(201, "/v1/clusters", &["--json", &body("b")]).await;
     });
 }
 

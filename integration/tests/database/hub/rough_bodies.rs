@@ -7,7 +7,7 @@ use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use integration::hub::{Client, Request};
 use serde_json::{Value, json};
 
-use crate::hub::world::{Hub, database, folder, problem_of, run};
+use crate::hub::world::{folder, problem_of, run, shared};
 
 const JSON: &str = "application/json";
 const YAML: &str = "application/yaml";
@@ -125,7 +125,7 @@ async fn is_served(client: &mut Client, after: &str) {
 #[test]
 fn a_rough_body_gets_a_clear_problem_and_the_next_request_is_served() {
     run(async {
-        let hub = Hub::start(&database("rough").await, &[]).await;
+        let (hub, _) = shared().await;
         let mut client = hub.client();
         let there = json!({"name": "there", "namespace": "foo", "kubeconfig": "k"});
         let created =
@@ -172,10 +172,12 @@ fn a_rough_body_gets_a_clear_problem_and_the_next_request_is_served() {
         }
         is_served(&mut own, "a head of 1 MiB").await;
 
-        let list = client.send(&Request::get("/v1/clusters")).await.expect("an answer").json().expect("JSON");
+        let list =
+            client.send(&Request::get("/v1/clusters?namespace=foo")).await.expect("an answer").json().expect("JSON");
         assert_eq!(list["items"].as_array().map(Vec::len), Some(1), "{list}");
         assert_eq!(list["items"][0]["id"], created.json().expect("JSON")["id"]);
-        let syncsets = client.send(&Request::get("/v1/syncsets")).await.expect("an answer").json().expect("JSON");
+        let syncsets =
+            client.send(&Request::get("/v1/syncsets?namespace=foo")).await.expect("an answer").json().expect("JSON");
         assert_eq!(syncsets["items"], json!([]));
         assert_eq!(hub.towline.process_id(), process);
         let log = hub.towline.log().expect("a log");

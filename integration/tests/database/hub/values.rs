@@ -1,58 +1,70 @@
 //! Numbers, sizes and characters of documents, as clients read them back from the real database.
 
-use integration::hub::{Client, Replica, Request};
+use integration::hub::{Client, Request};
 use integration::postgres::ADMIN;
 use serde_json::{Value, json};
 
-use crate::hub::world::{LIMIT, hub_database, run};
+use crate::hub::world::{LIMIT, done, run, shared};
 
-const PATH: &str = "/v1/clusters/foo/c1/status";
-
-async fn start(name: &str) -> (Replica, tokio_postgres::Client, Client) {
-    let database = hub_database(name).await;
-    let replica = Replica::start(&database, &[]).await.expect("a process");
-    replica.wait_ready(LIMIT).await.expect("it is ready");
-    let mut client = replica.client();
-    let document = json!({"name": "c1", "namespace": "foo", "kubeconfig": "k"});
-    client.send(&Request::post("/v1/clusters", &document)).await.expect("an answer").success().expect("created");
-    let sql = database.client(ADMIN).await.expect("a connection");
-    (replica, sql, client)
+/// A cluster of a namespace.
+struct Cluster {
+    client: Client,
+    namespace: &'static str,
+    path: String,
 }
 
-/// Sends a status as it is written here.
-async fn send(client: &mut Client, status: &str) -> (u16, Value) {
-    let request = Request::of("PATCH".parse().expect("a method"), PATH);
-    let request = request.body("application/merge-patch+json", format!("{{\"status\": {status}}}"));
-    let reply = client.send(&request).await.expect("an answer");
-    (reply.status, reply.json().expect("JSON"))
-}
+impl Cluster {
+    async fn create(namespace: &'static str) -> Self {
+        let mut client = shared().await.0.client();
+        let document = json!({"name": "c1", "namespace": namespace, "kubeconfig": "k"});
+        done(&mut client, &Request::post("/v1/clusters", &document)).await;
+        Self { client, namespace, path: format!("/v1/clusters/{namespace}/c1") }
+    }
 
-async fn status(client: &mut Client) -> Value {
-    let reply = client.send(&Request::get("/v1/clusters/foo/c1")).await.expect("an answer");
-    reply.success().expect("found").json().expect("JSON")["status"].take()
+    /// Sends a status as it is written here.
+    async fn send(&mut self, status: &str) -> (u16, Value) {
+        let request = Request::of("PATCH".parse().expect("a method"), &format!("{}/status", self.path));
+        let request = request.body("application/merge-patch+json", format!("{{\"status\": {status}}}"));
+        let reply = self.client.send(&request).await.expect("an answer");
+        (reply.status, reply.json().expect("JSON"))
+    }
+
+    async fn status(&mut self) -> Value {
+        done(&mut self.client, &Request::get(&self.path)).await.json().expect("JSON")["status"].take()
+    }
+
+    async fn version(&mut self) -> u64 {
+        done(&mut self.client, &Request::get(&self.path)).await.version().expect("a version")
+    }
+
+    /// The bytes of the largest document of the namespace, as PostgreSQL prints it.
+    async fn largest(&self) -> i64 {
+        let printed = "select max(octet_length(document::text))::int8 from towline_log where namespace = $1";
+        let sql = shared().await.1.client(ADMIN).await.expect("a connection");
+        sql.query_one(printed, &[&self.namespace]).await.expect("a row").get(0)
+    }
 }
 
 /// A number counts with the digits that PostgreSQL prints.
 #[test]
 fn numbers_count_with_all_their_digits() {
     run(async {
-        let (_replica, sql, mut client) = start("digits").await;
+        let mut cluster = Cluster::create("digits").await;
         // 301 digits each, and a comma with a blank.
         let (fits, too_large) = (13_000, 14_000);
         let many = |count: usize| format!("{{\"n\": [{}]}}", vec!["1e300"; count].join(","));
-        assert_eq!(send(&mut client, &many(fits)).await.0, 200);
-        let found = status(&mut client).await;
+        assert_eq!(cluster.send(&many(fits)).await.0, 200);
+        let found = cluster.status().await;
         assert_eq!(found["n"].as_array().map(Vec::len), Some(fits));
         assert!(found["n"].as_array().expect("numbers").iter().all(|number| number.as_f64() == Some(1e300)));
-        let printed = "select max(octet_length(document::text))::int8 from towline_log";
-        let bytes: i64 = sql.query_one(printed, &[]).await.expect("a row").get(0);
+        let bytes = cluster.largest().await;
         assert!((3_900_000..=4 << 20).contains(&bytes), "{bytes}");
         // Its text is a fiftieth of what would be read back.
         for count in [too_large, 650_000] {
-            let (code, problem) = send(&mut client, &many(count)).await;
+            let (code, problem) = cluster.send(&many(count)).await;
             assert_eq!((code, problem["type"].as_str()), (413, Some("urn:towline:problem:too-large")), "{count}");
         }
-        assert_eq!(status(&mut client).await["n"].as_array().map(Vec::len), Some(fits), "nothing was written");
+        assert_eq!(cluster.status().await["n"].as_array().map(Vec::len), Some(fits), "nothing was written");
     });
 }
 
@@ -60,21 +72,21 @@ fn numbers_count_with_all_their_digits() {
 #[test]
 fn the_deepest_document_is_shown_and_watched_like_any_other() {
     run(async {
-        let (_replica, _sql, mut client) = start("deepest").await;
+        let mut cluster = Cluster::create("deepest").await;
         // The document and its status are two of them.
         let nested = |levels: usize| format!("{}{}", "[".repeat(levels - 2), "]".repeat(levels - 2));
         let of = |levels: usize| format!("{{\"a\": {}}}", nested(levels));
-        let before =
-            client.send(&Request::get("/v1/clusters/foo/c1")).await.expect("an answer").version().expect("a version");
-        assert_eq!(send(&mut client, &of(101)).await.0, 422);
-        let (code, written) = send(&mut client, &of(100)).await;
+        let before = cluster.version().await;
+        assert_eq!(cluster.send(&of(101)).await.0, 422);
+        let (code, written) = cluster.send(&of(100)).await;
         assert_eq!(code, 200, "{written}");
         let expected: Value = serde_json::from_str(&of(100)).expect("JSON");
-        assert_eq!((&written["status"], &status(&mut client).await), (&expected, &expected));
-        let list = client.send(&Request::get("/v1/clusters")).await.expect("an answer").json().expect("JSON");
+        assert_eq!((&written["status"], &cluster.status().await), (&expected, &expected));
+        let list = done(&mut cluster.client, &Request::get("/v1/clusters?namespace=deepest")).await;
+        let list = list.json().expect("JSON");
         assert_eq!(list["items"][0]["status"], expected);
-        let path = format!("/v1/clusters?watch=true&resourceVersion={before}");
-        let mut watch = client.watch(&path).await.expect("a watch");
+        let path = format!("/v1/clusters?watch=true&namespace=deepest&resourceVersion={before}");
+        let mut watch = cluster.client.watch(&path).await.expect("a watch");
         let event = tokio::time::timeout(LIMIT, watch.next())
             .await
             .expect("an event in time")
@@ -88,14 +100,13 @@ fn the_deepest_document_is_shown_and_watched_like_any_other() {
 #[test]
 fn a_document_has_at_most_4_mib() {
     run(async {
-        let (_replica, sql, mut client) = start("sizes").await;
+        let mut cluster = Cluster::create("sizes").await;
         // The other fields take less than 1 KiB.
         let text = |bytes: usize| format!("{{\"text\": \"{}\"}}", "x".repeat(bytes));
-        assert_eq!(send(&mut client, &text((4 << 20) - 1_024)).await.0, 200);
-        let printed = "select max(octet_length(document::text))::int8 from towline_log";
-        let bytes: i64 = sql.query_one(printed, &[]).await.expect("a row").get(0);
+        assert_eq!(cluster.send(&text((4 << 20) - 1_024)).await.0, 200);
+        let bytes = cluster.largest().await;
         assert!(((4 << 20) - 1_024..=4 << 20).contains(&bytes), "{bytes}");
-        assert_eq!(send(&mut client, &text((4 << 20) - 64)).await.0, 413);
+        assert_eq!(cluster.send(&text((4 << 20) - 64)).await.0, 413);
     });
 }
 
@@ -103,7 +114,7 @@ fn a_document_has_at_most_4_mib() {
 #[test]
 fn numbers_are_read_back_as_they_were_sent() {
     run(async {
-        let (_replica, _sql, mut client) = start("numbers").await;
+        let mut cluster = Cluster::create("numbers").await;
         let kept = [
             "0",
             "-1",
@@ -120,8 +131,8 @@ fn numbers_are_read_back_as_they_were_sent() {
             "123456.789",
             "3.141592653589793",
         ];
-        assert_eq!(send(&mut client, &format!("{{\"n\": [{}]}}", kept.join(","))).await.0, 200);
-        let found = status(&mut client).await;
+        assert_eq!(cluster.send(&format!("{{\"n\": [{}]}}", kept.join(","))).await.0, 200);
+        let found = cluster.status().await;
         for (index, text) in kept.iter().enumerate() {
             let sent: Value = serde_json::from_str(text).expect("a number");
             let same = match (sent.as_i64(), sent.as_u64()) {
@@ -132,16 +143,15 @@ fn numbers_are_read_back_as_they_were_sent() {
             assert!(same, "{text} became {}", found["n"][index]);
         }
         let larger = ["18446744073709551616", "-9223372036854775809", "123456789012345678901234567890"];
-        assert_eq!(send(&mut client, &format!("{{\"n\": [{}]}}", larger.join(","))).await.0, 200);
-        let found = status(&mut client).await;
+        assert_eq!(cluster.send(&format!("{{\"n\": [{}]}}", larger.join(","))).await.0, 200);
+        let found = cluster.status().await;
         for (index, text) in larger.iter().enumerate() {
             assert_eq!(found["n"][index].as_f64(), text.parse().ok(), "{text}");
         }
         // The same again, in other words, is no change.
-        let version =
-            client.send(&Request::get("/v1/clusters/foo/c1")).await.expect("an answer").version().expect("a version");
+        let version = cluster.version().await;
         let other = "{\"n\": [1.8446744073709551616e19, -9223372036854775809, 1.2345678901234567890123456789e29]}";
-        let (code, same) = send(&mut client, other).await;
+        let (code, same) = cluster.send(other).await;
         assert_eq!((code, same["resourceVersion"].as_str()), (200, Some(version.to_string().as_str())));
     });
 }
@@ -150,13 +160,13 @@ fn numbers_are_read_back_as_they_were_sent() {
 #[test]
 fn a_null_character_is_refused() {
     run(async {
-        let (_replica, _sql, mut client) = start("characters").await;
+        let mut cluster = Cluster::create("characters").await;
         for text in ["{\"a\": \"x\\u0000\"}", "{\"\\u0000\": 1}", "{\"a\": [{\"b\\u0000\": {}}]}"] {
-            let (code, problem) = send(&mut client, text).await;
+            let (code, problem) = cluster.send(text).await;
             assert_eq!((code, problem["type"].as_str()), (422, Some("urn:towline:problem:invalid")), "{text}");
         }
         // Other control characters are fine.
-        assert_eq!(send(&mut client, "{\"a\": \"x\\u0001\\u001f\\ud83d\\ude00\"}").await.0, 200);
-        assert_eq!(status(&mut client).await, json!({"a": "x\u{1}\u{1f}\u{1f600}"}));
+        assert_eq!(cluster.send("{\"a\": \"x\\u0001\\u001f\\ud83d\\ude00\"}").await.0, 200);
+        assert_eq!(cluster.status().await, json!({"a": "x\u{1}\u{1f}\u{1f600}"}));
     });
 }

@@ -4,14 +4,15 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use integration::hub::{Client, Reply, Request};
-use integration::postgres::{self, ADMIN, Transport};
-use integration::{Postgres, Towline, eventually};
+use integration::postgres::{self, ADMIN};
+use integration::{Towline, eventually};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::sync::OnceCell;
 
 pub(crate) use crate::run;
+use crate::servers::of_hubs;
 
 /// Longer than anything takes while two cores are busy with something else.
 pub(crate) const LIMIT: Duration = Duration::from_mins(2);
@@ -27,27 +28,19 @@ pub(crate) const OPEN: &str = "delete from gate.closed";
 pub(crate) const WAITING: &str = "select count(*) from pg_stat_activity where datname = current_database() \
      and query like 'call%' and wait_event = 'PgSleep'";
 
-static SERVER: OnceCell<Postgres> = OnceCell::const_new();
-
-/// An empty database of this name; letters only.
+/// A database of this name; letters only.
 pub(crate) async fn database(name: &str) -> postgres::Database {
-    server().await.empty_database(name).await.expect("a database")
+    of_hubs().await.empty_database(name).await.expect("a database")
 }
 
 /// The same for [`integration::hub::Replica`], with statements that are counted.
 pub(crate) async fn hub_database(name: &str) -> postgres::Database {
-    server().await.hub_database(name).await.expect("a database")
-}
-
-/// The server of all tests that don't stop it.
-pub(crate) async fn server() -> &'static Postgres {
-    SERVER.get_or_init(async || Postgres::start("hub", Transport::Plain).await.expect("a server")).await
+    of_hubs().await.hub_database(name).await.expect("a database")
 }
 
 /// Everything that all servers' logs have; statements of databases that [`log_statements`] was called for among it.
 pub(crate) async fn server_log() -> String {
-    let server = SERVER.get().expect("a database was asked for");
-    String::from_utf8_lossy(&std::fs::read(server.log_path()).expect("the server's log")).into_owned()
+    String::from_utf8_lossy(&std::fs::read(of_hubs().await.log_path()).expect("the server's log")).into_owned()
 }
 
 /// Lets the server log the statements of a database, with their parameters or without.
@@ -92,6 +85,16 @@ pub(crate) async fn done(client: &mut Client, request: &Request) -> Reply {
 /// What is at a path.
 pub(crate) async fn shown(client: &mut Client, path: &str) -> Value {
     done(client, &Request::get(path)).await.json().expect("JSON")
+}
+
+/// A hub without tokens that tests share, each in a namespace of its own, and its database.
+pub(crate) async fn shared() -> &'static (Hub, postgres::Database) {
+    static SHARED: OnceCell<(Hub, postgres::Database)> = OnceCell::const_new();
+    let start = async || {
+        let place = database("shared").await;
+        (Hub::start(&place, &[]).await, place)
+    };
+    SHARED.get_or_init(start).await
 }
 
 pub(crate) struct Hub {

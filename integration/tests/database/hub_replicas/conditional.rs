@@ -17,7 +17,7 @@ const CLIENTS: usize = 8;
 const DOCUMENTS: usize = 10;
 /// Operations of each client with one seed, those without an answer not counted.
 const OPERATIONS: usize = 40;
-const SEEDS: u64 = 20;
+const SEEDS: u64 = 8;
 
 struct Client {
     number: usize,

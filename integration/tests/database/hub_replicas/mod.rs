@@ -19,7 +19,6 @@ mod grants;
 mod history;
 mod linearizability;
 mod pages;
-mod records;
 mod restores;
 mod storm;
 mod watcher;

@@ -8,10 +8,10 @@ use integration::postgres::{self, ADMIN, HUB, Transport};
 use integration::soak::Random;
 use integration::{Error, Postgres, Towline, eventually};
 use serde_json::Value;
-use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
 pub(crate) use crate::run;
+use crate::servers::of_hubs;
 
 /// Longer than anything takes while two cores are busy with something else.
 pub(crate) const LIMIT: Duration = Duration::from_mins(2);
@@ -20,12 +20,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Namespace and name.
 pub(crate) type Key = (String, String);
 
-static SERVER: OnceCell<Postgres> = OnceCell::const_new();
-
 /// A database of this name with the schema; letters only.
 pub(crate) async fn database(name: &str) -> postgres::Database {
-    let start = async || server("hub-replicas").await;
-    prepared(SERVER.get_or_init(start).await, name).await
+    of_hubs().await.hub_database(&format!("replicas_{name}")).await.expect("a database")
 }
 
 /// A server of its own.

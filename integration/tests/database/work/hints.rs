@@ -1,6 +1,6 @@
 //! Work over a message broker: a hint is work at once, and nothing depends on it.
 
-use integration::{RabbitMq, eventually};
+use integration::eventually;
 use lapin::options::{
     BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions, ExchangeDeclareOptions, QueueBindOptions,
     QueueDeclareOptions, QueueDeleteOptions, QueuePurgeOptions,
@@ -9,8 +9,9 @@ use lapin::types::FieldTable;
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties, ExchangeKind};
 use towline::test_api::documents::{Broker, Finished, Purpose, Work};
 
+use crate::servers;
 use crate::work::consumer::Waiting;
-use crate::work::world::{LIMIT, Process, SHORT, Stage, broker, clusters, id, run, shared_broker, vhost};
+use crate::work::world::{LIMIT, Process, SHORT, Stage, broker, clusters, id, run};
 
 const WORK: &str = "towline.work.clusters";
 /// Sessions of workers that listen to the database.
@@ -20,6 +21,7 @@ const LISTENERS: &str = "select count(*) from pg_stat_activity where datname = c
 /// A database and a virtual host.
 pub(crate) struct World {
     pub(crate) stage: Stage,
+    vhost: String,
     url: String,
     channel: Channel,
     connection: Connection,
@@ -27,15 +29,12 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) async fn new(name: &str) -> Self {
-        let (stage, url) = tokio::join!(Stage::new(name), vhost(name));
-        Self::at(stage, url).await
-    }
-
-    async fn at(stage: Stage, url: String) -> Self {
+        let (stage, vhost) = tokio::join!(Stage::new(name), servers::vhost());
+        let url = servers::broker().await.url_of(&vhost);
         let connection = Connection::connect(&url, ConnectionProperties::default()).await.expect("a connection");
         let channel = connection.create_channel().await.expect("a channel");
         channel.confirm_select(ConfirmSelectOptions::default()).await.expect("confirms");
-        Self { stage, url, channel, connection }
+        Self { stage, vhost, url, channel, connection }
     }
 
     /// A worker over the broker, which is connected.
@@ -86,24 +85,19 @@ pub(crate) struct Worker {
 
 impl Worker {
     async fn start(process: Process, slots: usize, url: &str) -> Self {
-        let worker = Self::begin(process, slots, url);
-        worker.stands("ready", "").await;
-        worker
-    }
-
-    /// The same, connected or not.
-    fn begin(process: Process, slots: usize, url: &str) -> Self {
         let broker = broker(url);
         let process = process.over(&broker);
         let waiting = Waiting::start(&process, slots);
-        Self { process, broker, waiting }
+        let worker = Self { process, broker, waiting };
+        worker.connects().await;
+        worker
     }
 
-    /// Waits until its connection stands so, for a reason that contains a text.
-    async fn stands(&self, state: &str, reason: &str) {
-        eventually(format!("the worker to be {state}"), LIMIT, async || {
+    /// Waits until it is connected.
+    async fn connects(&self) {
+        eventually("the worker to be connected", LIMIT, async || {
             match self.broker.connection_states().get(&Purpose::Worker) {
-                Some(found) if found.as_str() == state && found.to_string().contains(reason) => Ok(()),
+                Some(found) if found.as_str() == "ready" => Ok(()),
                 other => Err(format!("{other:?}")),
             }
         })
@@ -185,14 +179,14 @@ fn a_message_too_many_causes_no_pass_and_what_is_no_cluster_is_rejected() {
         let policy = [
             "set_policy",
             "-p",
-            "strange",
+            &world.vhost,
             "--apply-to",
             "queues",
             "dead",
             r"^towline\.work\.",
             r#"{"dead-letter-exchange": "dead"}"#,
         ];
-        shared_broker().await.control(&policy).await.expect("a policy");
+        servers::broker().await.control(&policy).await.expect("a policy");
 
         let mut worker = world.worker(4).await;
         worker.process.ask(&[1, 2], true).await;
@@ -249,7 +243,7 @@ fn a_queue_that_is_purged_or_deleted_loses_no_work() {
             assert_eq!(worker.works_on(19).await, expected);
             world.queue_has("the worker to consume from an empty queue", (0, 1)).await;
         }
-        worker.stands("ready", "").await;
+        worker.connects().await;
         let before = world.hinted().await;
         eventually("a hint to be of use again", LIMIT, async || {
             worker.process.ask(&[1], true).await;
@@ -324,67 +318,6 @@ fn what_a_killed_worker_has_claimed_is_worked_on_when_its_claim_ends() {
         assert_eq!(other.works().await, (1, token + 1));
         let now = world.stage.number("select (extract(epoch from clock_timestamp()) * 1000)::int8").await;
         assert!(now > ends, "claimed {} ms before the end of the first claim", ends - now);
-    });
-}
-
-/// A queue with other arguments, an alarm, and a broker that is away for long: work goes on, and by hints when the broker can be used again.
-#[test]
-fn work_goes_on_while_the_broker_can_not_be_used() {
-    run(async {
-        let (stage, server) = tokio::join!(Stage::new("unusable"), RabbitMq::start("work-unusable"));
-        let server = server.expect("a broker");
-        let world = World::at(stage, server.url()).await;
-        let durable = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
-        world.channel.queue_declare(WORK.into(), durable, FieldTable::default()).await.expect("a classic queue");
-        let mut worker = Worker::begin(world.stage.process(), 2, &world.url);
-        worker.stands("refused", WORK).await;
-        worker.process.ask(&[1], true).await;
-        assert_eq!(worker.works().await, (1, 1));
-        world.channel.queue_delete(WORK.into(), QueueDeleteOptions::default()).await.expect("it is deleted");
-        worker.stands("ready", "").await;
-
-        server.alarm(true).await.expect("an alarm");
-        for cluster in 2..=4 {
-            worker.process.ask(&[cluster], true).await;
-            assert_eq!(worker.works().await, (cluster, 1));
-        }
-        // The broker says so to who publishes.
-        worker.stands("blocked", "memory or disk").await;
-        server.alarm(false).await.expect("no alarm");
-        worker.stands("ready", "").await;
-
-        server.kill().await.expect("it is killed");
-        worker.stands("away", "").await;
-        // More than are kept for the broker.
-        let many: Vec<u64> = (5..12_000).collect();
-        worker.process.ask(&many, true).await;
-        world.stage.run("update towline_work set ready_at = now() + interval '1 h' where token = 0 and cluster > '00000000-0000-4000-8000-000000000100'").await;
-        let works = worker.works_on(20).await;
-        assert!(works.iter().all(|(_, token)| *token == 1), "{works:?}");
-        // A worker that has its share of clusters leaves hints to others.
-        world.stage.run("update towline_work set ready_at = now() + interval '1 h' where until is null").await;
-        eventually("all that was claimed to be done", LIMIT, async || {
-            while let Ok((work, slot)) = worker.waiting.delivered.try_recv() {
-                worker.process.done(work).await;
-                drop(slot);
-            }
-            match world.stage.number("select count(*) from towline_work where until > now()").await {
-                0 => Ok(()),
-                claimed => Err(claimed.to_string()),
-            }
-        })
-        .await
-        .unwrap();
-        server.start_again().await.expect("it starts");
-        worker.stands("ready", "").await;
-        let before = world.hinted().await;
-        eventually("a hint to be of use again", LIMIT, async || {
-            worker.process.ask(&[1], true).await;
-            worker.works().await;
-            if world.hinted().await > before { Ok(()) } else { Err("the look was faster".to_owned()) }
-        })
-        .await
-        .unwrap();
     });
 }
 

@@ -95,7 +95,7 @@ fn requests_and_renewals_in_parallel_never_deadlock() {
         let mut holders = Vec::new();
         for _ in 0..8 {
             // The renewals wait for locks, so they have some time.
-            let process = stage.process_lasting(Duration::from_secs(15));
+            let process = stage.process_lasting(Duration::from_secs(10));
             let held = process.claim(50).await;
             assert_eq!(held.len(), 50);
             holders.push((process, held));

@@ -6,9 +6,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use integration::postgres::{self, ADMIN, HUB, Transport};
-use integration::{Postgres, RabbitMq, eventually};
-use tokio::sync::OnceCell;
+use integration::postgres::{self, ADMIN, HUB};
+use integration::{Postgres, eventually};
 use tokio::task::JoinHandle;
 use tokio_postgres::Client;
 use towline::test_api::actor::Scope;
@@ -20,6 +19,7 @@ use towline::test_api::documents::{
 };
 
 pub(crate) use crate::run;
+use crate::servers::of_library;
 
 /// Longer than anything takes while two cores are busy with something else.
 pub(crate) const LIMIT: Duration = Duration::from_mins(1);
@@ -27,24 +27,6 @@ pub(crate) const LIMIT: Duration = Duration::from_mins(1);
 pub(crate) const SHORT: Duration = Duration::from_secs(9);
 /// Ends the claims in the database, as if their holders had been stopped for 30 s.
 pub(crate) const END: &str = "update towline_work set until = now() - interval '1 s' where until is not null";
-
-static SERVER: OnceCell<Postgres> = OnceCell::const_new();
-static BROKER: OnceCell<RabbitMq> = OnceCell::const_new();
-
-async fn server() -> &'static Postgres {
-    SERVER.get_or_init(async || Postgres::start("work", Transport::Plain).await.expect("a server")).await
-}
-
-pub(crate) async fn shared_broker() -> &'static RabbitMq {
-    BROKER.get_or_init(async || RabbitMq::start("work").await.expect("a broker")).await
-}
-
-/// The URL of a virtual host of this name there.
-pub(crate) async fn vhost(name: &str) -> String {
-    let broker = shared_broker().await;
-    broker.add_vhost(name).await.expect("a virtual host");
-    broker.url_of(name)
-}
 
 /// A test's database, with the schema of the documents.
 pub(crate) struct Stage {
@@ -56,16 +38,20 @@ pub(crate) struct Stage {
 impl Stage {
     /// A database of this name; letters only.
     pub(crate) async fn new(name: &str) -> Self {
-        Self::on(server().await, name).await
+        Self::made(of_library().await, &format!("work_{name}")).await
     }
 
     /// The same on another server.
     pub(crate) async fn on(server: &Postgres, name: &str) -> Self {
-        let place = server.hub_database(name).await.expect("a database");
-        let sql = place.client(ADMIN).await.expect("a connection");
-        let stage = Self { place, sql };
+        let stage = Self::made(server, name).await;
         documents::migrate(&stage.database(), LIMIT).await.expect("the schema");
         stage
+    }
+
+    async fn made(server: &Postgres, name: &str) -> Self {
+        let place = server.hub_database(name).await.expect("a database");
+        let sql = place.client(ADMIN).await.expect("a connection");
+        Self { place, sql }
     }
 
     /// The database as the hub opens it.
