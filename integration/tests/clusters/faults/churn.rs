@@ -1,4 +1,4 @@
-//! The daemon killed at random moments, and absent while things happen.
+//! The daemon killed at random moments.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use kube::core::DynamicObject;
 use serde_json::json;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use crate::faults::world::{FINALIZER, LIMIT, Lane, delete, edit, run};
+use crate::faults::world::{LIMIT, Lane, run};
 
-const OBJECTS: u64 = 200;
-const NAMESPACES: u64 = 10;
+const OBJECTS: u64 = 60;
+const NAMESPACES: u64 = 6;
 /// Kills in `make test`.
-const KILLS: u64 = 6;
+const KILLS: u64 = 4;
 /// Changes per second: what two busy cores take beside six API servers and a daemon in debug mode.
 const RATE: u64 = 50;
 
@@ -121,72 +121,5 @@ fn kills_under_churn_lose_nothing_and_delete_nothing_else() {
             let ordered = ordered.get(&key).copied().unwrap_or_default();
             assert!(count <= ordered, "{key} was deleted {count} times on the edge and {ordered} times on the hub");
         }
-    });
-}
-
-#[test]
-fn what_was_deleted_while_the_daemon_was_down_is_deleted_when_it_is_back() {
-    run(async {
-        let lane = Lane::shared("away", "databases").await;
-        for namespace in ["all", "some"] {
-            lane.make_namespace(namespace).await;
-            lane.order_many(namespace, 15).await;
-        }
-        let mut towline = lane.towline().await;
-        let before = lane.in_step("before").await;
-        towline.kill9().await.unwrap();
-
-        for number in 0..15 {
-            delete(&lane.on_hub("all"), &format!("o{number}")).await;
-        }
-        for number in 0..3 {
-            delete(&lane.on_hub("some"), &format!("o{number}")).await;
-        }
-        // Deleted and ordered anew by the same name, without anybody having let go properly.
-        edit(&lane.on_hub("some"), "o3", json!({"metadata": {"finalizers": []}})).await;
-        delete(&lane.on_hub("some"), "o3").await;
-        lane.order("some", "o3", "33Gi").await;
-        towline.start_again().await.unwrap();
-
-        let after = lane.in_step("with what was deleted meanwhile").await;
-        assert_eq!(after.len(), 12);
-        for (key, uid) in after {
-            assert_eq!(before.get(&key), Some(&uid), "{key} was not deleted on the hub, or its successor was adopted");
-        }
-        assert_eq!(lane.remote_uids().await.len(), 12, "every finalizer of a deleted object is released");
-    });
-}
-
-#[test]
-fn a_finalizer_that_is_stripped_comes_back_and_one_stripped_for_good_costs_one_look() {
-    run(async {
-        let lane = Lane::shared("stripped", "databases").await;
-        lane.make_namespace("team").await;
-        lane.order_many("team", 5).await;
-        let mut towline = lane.towline().await;
-        let before = lane.in_step("before").await;
-
-        let stripped = edit(&lane.on_hub("team"), "o1", json!({"metadata": {"finalizers": []}})).await;
-        assert!(stripped.metadata.finalizers.unwrap_or_default().is_empty());
-        assert_eq!(lane.in_step("with the finalizer back").await, before);
-        let held = lane.on_hub("team").get("o1").await.unwrap().metadata.finalizers.unwrap();
-        assert_eq!(held, [FINALIZER]);
-
-        // With the daemon away nobody puts it back, and the object goes without having been seen terminating.
-        towline.kill9().await.unwrap();
-        edit(&lane.on_hub("team"), "o2", json!({"metadata": {"finalizers": []}})).await;
-        delete(&lane.on_hub("team"), "o2").await;
-        let (hub, edge) = (lane.hub.audit().unwrap(), lane.edge.audit().unwrap());
-        let (hub_mark, edge_mark) = (hub.mark().await.unwrap(), edge.mark().await.unwrap());
-        towline.start_again().await.unwrap();
-        let after = lane.in_step("without the object").await;
-        assert_eq!(after.len(), 4);
-        let about = async |audit: &Audit, since: Mark| {
-            let all = audit.records(&Filter::since(since).user(users::TOWLINE).resource("databases")).await.unwrap();
-            let ours = all.into_iter().filter(|record| record.namespace == lane.namespace("team"));
-            ours.map(|record| format!("{} {} {}", record.verb, record.name, record.status)).collect::<Vec<_>>()
-        };
-        assert_eq!(about(hub, hub_mark).await, ["get o2 404"]);
-        assert_eq!(about(edge, edge_mark).await, ["delete o2 200"]);
     });
 }

@@ -159,7 +159,7 @@ fn two_daemons_that_run_one_section_are_told_and_keep_it_in_step() {
         let lane = Lane::shared("two-daemons", "databases").await;
         lane.make_namespace("team").await;
         let daemons = [lane.towline().await, lane.towline().await];
-        lane.order_many("team", 60).await;
+        lane.order_many("team", 20).await;
         lane.in_step("by both").await;
         // While one daemon happens to create every object first, the other leaves no trace.
         let mut more = 0;

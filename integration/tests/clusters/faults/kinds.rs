@@ -1,6 +1,6 @@
 //! Kinds that are no longer served, and definitions that are deleted.
 
-use integration::{crds, eventually, users};
+use integration::{Towline, crds, eventually, users};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, Client};
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::faults::world::{LIMIT, Lane, edit, manifest, objects, report, run, start};
 
-const OBJECTS: usize = 15;
+const OBJECTS: usize = 5;
 
 fn definitions(client: &Client) -> Api<CustomResourceDefinition> {
     Api::all(client.clone())
@@ -63,6 +63,12 @@ fn a_kind_that_is_not_served_for_a_while_is_no_deletion() {
             serve(client, "gadgets", true).await;
             assert_eq!(lane.in_step(&format!("with the kind served again on the {side}")).await, before);
             assert_eq!(lane.remote_uids().await, remote_before);
+        }
+        for command in ["approve", "detach"] {
+            let output = Towline::command([command, "nosuch", "--admin", &towline.admin_url()]).await.unwrap();
+            assert_eq!(output.status.code(), Some(1));
+            let told = String::from_utf8(output.stderr).unwrap();
+            assert!(told.contains("no section") && told.contains("; sections: lane, other"), "{command}: {told}");
         }
     });
 }

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::faults::world::{LIMIT, Lane, edit, objects, report, run};
 
-const OBJECTS: usize = 40;
+const OBJECTS: usize = 12;
 const GROUP: &str = "demo.towline.dev";
 
 #[test]
@@ -79,6 +79,16 @@ fn a_revoked_permission_is_probed_once_for_all_and_what_waits_goes_on_together()
             })
             .await;
             assert_eq!(towline.admin().readyz().await.unwrap().status, 503, "somebody must act");
+            let sentence = format!("watch failed, retrying cluster={word} resource=sprockets");
+            eventually("the refusal as one sentence of the log", LIMIT, async || {
+                let log = towline.log().map_err(|error| error.to_string())?;
+                let is_it = |entry: &str| entry.contains(&sentence) && entry.contains("error=not allowed to watch");
+                if log.lines().any(|entry| entry.contains("WARN") && is_it(entry)) { Ok(()) } else { Err(log) }
+            })
+            .await
+            .unwrap();
+            let log = towline.log().unwrap();
+            assert!(!log.contains("kube_runtime") && !log.contains("Api(Status"), "{log}");
             lane.resize_many("team", OBJECTS, &format!("3Gi{word}")).await;
             assert_eq!(lane.local_uids().await, before);
             assert_eq!(lane.remote_uids().await, remote_before);

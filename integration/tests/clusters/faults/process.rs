@@ -107,7 +107,7 @@ fn a_signal_drains_and_ends_with_0_and_an_address_in_use_with_1() {
     run(async {
         let lane = Lane::shared("signalled", "databases").await;
         lane.make_namespace("team").await;
-        lane.order_many("team", 40).await;
+        lane.order_many("team", 20).await;
         let towline = lane.towline().await;
         let url = towline.admin_url();
         let second = lane.hub.directory().join("second.toml");
@@ -127,8 +127,12 @@ fn a_signal_drains_and_ends_with_0_and_an_address_in_use_with_1() {
         let log = towline.log().unwrap();
         assert_eq!(status.code(), Some(0), "{log}");
         assert!(log.contains("towline has shut down"), "{log}");
-        let _successor = lane.towline().await;
-        assert_eq!(lane.in_step("by the successor").await.len(), 40);
+        let successor = lane.towline().await;
+        assert_eq!(lane.in_step("by the successor").await.len(), 20);
+        // A terminal that is closed is a request to end, too.
+        assert!(successor.hang_up(LIMIT).await.unwrap().success());
+        let log = successor.log().unwrap();
+        assert!(log.contains("towline has shut down") && !log.contains("work undone"), "{log}");
     });
 }
 
@@ -168,17 +172,5 @@ fn a_second_signal_aborts_work_that_hangs() {
         .await
         .unwrap();
         lane.in_step("after the abort").await;
-    });
-}
-
-#[test]
-fn a_closed_terminal_drains_the_daemon_as_a_request_to_end_does() {
-    run(async {
-        let lane = Lane::shared("hangup", "databases").await;
-        let towline = lane.towline().await;
-        let status = towline.hang_up(LIMIT).await.unwrap();
-        assert!(status.success(), "{status}");
-        let log = towline.log().unwrap();
-        assert!(log.contains("towline has shut down") && !log.contains("work undone"), "{log}");
     });
 }

@@ -1,9 +1,9 @@
 //! What is wrong shows: in `/status`, `/readyz`, `/metrics`, the log and `towline status`.
 
-use integration::{Towline, eventually, users};
+use integration::{Towline, eventually};
 use serde_json::{Value, json};
 
-use crate::faults::world::{LIMIT, Lane, delete, edit, mortals, objects, report, run, start};
+use crate::faults::world::{LIMIT, Lane, delete, edit, mortals, objects, report, run};
 
 const OBJECTS: usize = 3;
 
@@ -125,28 +125,6 @@ fn no_section_is_ready_or_in_step_while_one_of_its_clusters_is_dead() {
 }
 
 #[test]
-fn a_cluster_without_credentials_shows_from_the_start() {
-    run(async {
-        let lane = Lane::shared("nocreds", "databases").await;
-        let edge = lane.edge.kubeconfig(users::TOWLINE).unwrap();
-        let nowhere = std::path::Path::new("/nonexistent/kubeconfig");
-        let config = Lane::cluster("hub", nowhere) + &Lane::cluster("edge", &edge) + &lane.section("lane", "");
-        let towline = start(&config).await;
-        let status = status_has(&towline, "a cluster without credentials", |status| {
-            status["clusters"]["hub"]["state"] == "no_credentials"
-        })
-        .await;
-        let reason = status["clusters"]["hub"]["reason"].as_str().unwrap();
-        assert!(reason.contains("/nonexistent/kubeconfig"), "{reason}");
-        assert_eq!(gauge(&towline, "towline_cluster_available{cluster=\"hub\"}").await, Some(0.0));
-        let section = &status["sections"]["lane"];
-        assert_eq!(section["state"], "blocked", "{section}");
-        assert_eq!(section["message"], "cluster hub has no usable credentials", "{section}");
-        assert_eq!(towline.admin().section_readyz("lane").await.unwrap().status, 503);
-    });
-}
-
-#[test]
 fn an_object_that_somebody_s_finalizer_holds_is_told_by_the_finalizer_s_name() {
     run(async {
         let lane = Lane::shared("held-on", "databases").await;
@@ -206,72 +184,5 @@ fn an_object_that_somebody_s_finalizer_holds_is_told_by_the_finalizer_s_name() {
         })
         .await;
         assert_eq!(lane.remote_uids().await.len(), 0);
-    });
-}
-
-#[test]
-fn a_watch_that_is_refused_is_one_sentence_of_the_log() {
-    run(async {
-        // A kind that nothing in `deploy/` grants.
-        let lane = Lane::shared("sentence", "databases").await;
-        let section = lane.section("lane", "").replace("databases.v1.demo.towline.dev", "serviceaccounts.v1");
-        let towline = Towline::start(&(lane.clusters() + &section), &[]).await.unwrap();
-        let sentence = "watch failed, retrying cluster=edge resource=serviceaccounts.v1 error=not allowed to watch";
-        eventually("the refusal in the log", LIMIT, async || {
-            let log = towline.log().map_err(|error| error.to_string())?;
-            let told = log.lines().any(|entry| entry.contains("WARN") && entry.contains(sentence));
-            if told { Ok(()) } else { Err(log) }
-        })
-        .await
-        .unwrap();
-        let log = towline.log().unwrap();
-        assert!(!log.contains("kube_runtime") && !log.contains("Api(Status"), "{log}");
-        let refused = |status: &Value| {
-            let section = &status["sections"]["lane"];
-            section["state"] == "not_ready"
-                && section["message"]
-                    .as_str()
-                    .is_some_and(|text| text.contains(": not allowed to watch serviceaccounts"))
-        };
-        status_has(&towline, "a section that can't begin, with the reason", refused).await;
-    });
-}
-
-#[test]
-fn a_section_that_is_not_there_is_answered_with_those_that_are() {
-    run(async {
-        let lane = Lane::shared("nosuch", "databases").await;
-        let config = lane.clusters()
-            + &lane.section("lane", "")
-            + &lane.beside("nosuch-b", "widgets").await.section("other", "");
-        let towline = start(&config).await;
-        for command in ["approve", "detach"] {
-            let url = towline.admin_url();
-            let output = Towline::command([command, "nosuch", "--admin", &url]).await.unwrap();
-            assert_eq!(output.status.code(), Some(1));
-            let told = String::from_utf8(output.stderr).unwrap();
-            assert!(told.contains("no section") && told.contains("; sections: lane, other"), "{command}: {told}");
-        }
-    });
-}
-
-#[test]
-fn a_dry_run_is_told_at_the_start_in_check_and_in_the_report() {
-    run(async {
-        let lane = Lane::shared("dry", "databases").await;
-        lane.make_namespace("team").await;
-        lane.order("team", "o0", "1Gi").await;
-        let config = lane.clusters() + &lane.section("lane", "dry_run = true");
-        let towline = start(&config).await;
-        let log = towline.log().unwrap();
-        let warned = log.lines().find(|entry| entry.contains("dry run: nothing is written"));
-        assert!(warned.is_some_and(|entry| entry.contains("WARN") && entry.contains("section=lane")), "{log}");
-        report(&towline, "lane", "a dry run", |report| report["state"] == "dry_run").await;
-        let output = Towline::command(["check".into(), towline.config_path().into_os_string()]).await.unwrap();
-        let told = String::from_utf8(output.stdout).unwrap();
-        assert_eq!(output.status.code(), Some(0), "{told}");
-        assert!(told.contains("sync lane: dry_run: nothing is written"), "{told}");
-        let lived = lane.on_edge("team").get_opt("o0").await.unwrap();
-        assert!(lived.is_none());
     });
 }

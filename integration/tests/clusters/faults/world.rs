@@ -23,34 +23,26 @@ pub(crate) use crate::run;
 pub(crate) const LIMIT: Duration = Duration::from_secs(90);
 /// The finalizer and the domain of the marks, as configured by default.
 pub(crate) const FINALIZER: &str = "cloud.teleport.dev/sync-local";
-/// Kinds of one shape, so that a test may break one without breaking others. The local schema of valves is stricter, and the
-/// remote one of sluices takes any further field.
-const KINDS: [(&str, &str); 7] = [
-    ("databases", "Database"),
+/// Kinds of the shape of databases, so that a test may break one without breaking others. The remote
+/// schema of sluices takes any further field.
+const OTHERS: [(&str, &str); 5] = [
     ("gadgets", "Gadget"),
     ("widgets", "Widget"),
     ("gizmos", "Gizmo"),
     ("sprockets", "Sprocket"),
-    ("valves", "Valve"),
     ("sluices", "Sluice"),
 ];
 
-/// The manifest of one of [`KINDS`].
+/// The manifest of databases or of one of [`OTHERS`].
 pub(crate) fn manifest(plural: &str) -> String {
-    let (_, kind) = KINDS.iter().find(|(known, _)| *known == plural).unwrap();
+    let Some((_, kind)) = OTHERS.iter().find(|(known, _)| *known == plural) else {
+        return crds::DATABASES.to_owned();
+    };
     crds::DATABASES
         .replace("shortNames: [db]", "shortNames: []")
         .replace("databases", plural)
         .replace("Database", kind)
         .replace("database", &kind.to_lowercase())
-}
-
-/// The same, where `spec.storage` must be a whole number of Gi.
-fn stricter(plural: &str) -> String {
-    let lax = "                storage:\n";
-    let manifest = manifest(plural);
-    assert!(manifest.contains(lax));
-    manifest.replace(lax, &format!("{lax}                  pattern: ^[0-9]+Gi$\n"))
 }
 
 /// The same, where `spec` may hold anything else, too.
@@ -62,41 +54,52 @@ fn looser(plural: &str) -> String {
 }
 
 pub(crate) fn resource(plural: &str) -> ApiResource {
-    let kind = KINDS.iter().find(|(known, _)| *known == plural).map_or("Document", |(_, kind)| kind);
+    let known = [("databases", "Database"), ("documents", "Document")].into_iter().chain(OTHERS);
+    let (_, kind) = known.into_iter().find(|(known, _)| *known == plural).unwrap();
     let mut resource = ApiResource::from_gvk(&GroupVersionKind::gvk("demo.towline.dev", "v1", kind));
     plural.clone_into(&mut resource.plural);
     resource
 }
 
-/// Starts a control plane that serves every kind, and grants the daemon what `deploy/` grants on that side.
+/// Starts a control plane that serves databases, and grants the daemon what `deploy/` grants on that side.
 pub(crate) async fn plane(name: &str, side: Side, change: impl FnOnce(&mut Options)) -> Arc<ControlPlane> {
-    let mut options = Options::named(name).with_crds(&[crds::DOCUMENTS]);
-    for (plural, _) in KINDS {
-        let manifest = match (plural, side) {
-            ("valves", Side::Local) => stricter(plural),
-            ("sluices", Side::Remote) => looser(plural),
-            _ => manifest(plural),
-        };
-        options.crds.push(manifest.leak());
-    }
+    let mut options = Options::named(name).with_crds(&[crds::DATABASES]);
     change(&mut options);
     let plane = ControlPlane::start(options).await.unwrap();
-    grant_all(&plane, side).await;
+    grant(&plane, side, &["databases"]).await;
     Arc::new(plane)
 }
 
-pub(crate) async fn grant_all(plane: &ControlPlane, side: Side) {
+async fn grant(plane: &ControlPlane, side: Side, kinds: &[&str]) {
     let admin = plane.client(users::ADMIN).await.unwrap();
-    for plural in KINDS.iter().map(|(plural, _)| *plural).chain(["documents"]) {
+    for plural in kinds {
         Grant::kind(side, plural, "demo.towline.dev").apply(&admin).await.unwrap();
     }
 }
 
+/// The same with every kind.
+async fn plane_of_all_kinds(name: &str, side: Side) -> Arc<ControlPlane> {
+    let with_all = |options: &mut Options| {
+        options.crds.push(crds::DOCUMENTS);
+        for plural in OTHERS.map(|(plural, _)| plural) {
+            let manifest = match (plural, side) {
+                ("sluices", Side::Remote) => looser(plural),
+                _ => manifest(plural),
+            };
+            options.crds.push(manifest.leak());
+        }
+    };
+    let plane = plane(name, side, with_all).await;
+    grant(&plane, side, &OTHERS.map(|(plural, _)| plural)).await;
+    grant(&plane, side, &["documents"]).await;
+    plane
+}
+
 /// The clusters of tests that leave API servers alone.
-async fn shared() -> &'static (Arc<ControlPlane>, Arc<ControlPlane>) {
+pub(crate) async fn shared() -> &'static (Arc<ControlPlane>, Arc<ControlPlane>) {
     static PAIR: OnceCell<(Arc<ControlPlane>, Arc<ControlPlane>)> = OnceCell::const_new();
-    PAIR.get_or_init(async || tokio::join!(plane("hub", Side::Remote, |_| ()), plane("edge", Side::Local, |_| ())))
-        .await
+    let start = async || tokio::join!(plane_of_all_kinds("hub", Side::Remote), plane_of_all_kinds("edge", Side::Local));
+    PAIR.get_or_init(start).await
 }
 
 /// A second hub, for tests of which cluster it is.
@@ -111,7 +114,7 @@ pub(crate) async fn another_edge() -> Arc<ControlPlane> {
     Arc::clone(EDGE.get_or_init(|| plane("another-edge", Side::Local, |_| ())).await)
 }
 
-/// Clusters whose API servers die, of one test at a time.
+/// Clusters whose API servers die and whose rights are taken away, of one test at a time.
 pub(crate) async fn mortals() -> (MutexGuard<'static, ()>, Arc<ControlPlane>, Arc<ControlPlane>) {
     static TURN: Mutex<()> = Mutex::const_new(());
     static PAIR: OnceCell<(Arc<ControlPlane>, Arc<ControlPlane>)> = OnceCell::const_new();
@@ -119,11 +122,12 @@ pub(crate) async fn mortals() -> (MutexGuard<'static, ()>, Arc<ControlPlane>, Ar
     let start =
         async || tokio::join!(plane("mortal-hub", Side::Remote, |_| ()), plane("mortal-edge", Side::Local, |_| ()));
     let (hub, edge) = PAIR.get_or_init(start).await;
-    for plane in [hub, edge] {
+    for (plane, side) in [(hub, Side::Remote), (edge, Side::Local)] {
         if plane.usage().is_err() {
             // A test that failed has left it dead.
             plane.start_api_server().await.unwrap();
         }
+        grant(plane, side, &["databases"]).await;
     }
     (turn, Arc::clone(hub), Arc::clone(edge))
 }

@@ -8,9 +8,9 @@ use integration::{ControlPlane, Filter, Towline, eventually, users};
 use kube::api::ListParams;
 use serde_json::{Value, json};
 
-use crate::faults::world::{LIMIT, Lane, another_edge, another_hub, edit, objects, plane, report, run, start};
+use crate::faults::world::{LIMIT, Lane, another_edge, another_hub, edit, mortals, objects, report, run, start};
 
-const OBJECTS: usize = 25;
+const OBJECTS: usize = 5;
 
 /// Waits until the whole section is held, for a reason that has these words.
 async fn held(towline: &Towline, words: &[&str]) -> Value {
@@ -61,9 +61,8 @@ async fn mark(plane: &ControlPlane) -> Mark {
 #[test]
 fn a_remote_that_comes_back_as_another_cluster_changes_nothing_and_its_return_lifts_the_hold() {
     run(async {
-        let shared = Lane::shared("unused", "databases").await;
-        let hub = plane("emptied", Side::Remote, |options| options.controller_manager = false).await;
-        let lane = Lane::between(hub, shared.edge, "emptied", "databases").await;
+        let (_turn, hub, edge) = mortals().await;
+        let lane = Lane::between(hub, edge, "emptied", "databases").await;
         lane.make_namespace("team").await;
         lane.order_many("team", OBJECTS).await;
         let mut towline = lane.towline().await;
