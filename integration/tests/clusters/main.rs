@@ -8,11 +8,6 @@ mod faults;
 mod inventory;
 mod leases;
 mod rules;
-mod rules_costs;
-#[expect(
-    clippy::duplicate_mod,
-    reason = "`rules_costs` counts what all daemons of a world ask for, and has one of its own"
-)]
 mod rules_world;
 
 use std::future::Future;

@@ -46,7 +46,7 @@ where
 }
 
 /// How often the daemon has written this since then.
-async fn writes(section: &Section, plane: &ControlPlane, since: Mark, verb: &str, resource: &str, name: &str) -> usize {
+async fn writes(section: &Place, plane: &ControlPlane, since: Mark, verb: &str, resource: &str, name: &str) -> usize {
     let about =
         |record: &Record| record.name == name && record.namespace == section.namespace("a") && record.status == 200;
     let counted = count(plane, since, about).await;
@@ -54,7 +54,7 @@ async fn writes(section: &Section, plane: &ControlPlane, since: Mark, verb: &str
 }
 
 /// Waits until there are so many, lets others go on, and sees that there are no more.
-async fn slows_down_after(section: &Section, expected: usize, writes: impl AsyncFn() -> usize) {
+async fn slows_down_after(section: &Place, expected: usize, writes: impl AsyncFn() -> usize) {
     eventually(format!("{expected} writes"), Duration::from_mins(2), async || {
         let seen = writes().await;
         if seen >= expected { Ok(()) } else { Err(seen.to_string()) }
@@ -65,22 +65,15 @@ async fn slows_down_after(section: &Section, expected: usize, writes: impl Async
     assert_eq!(writes().await, expected);
 }
 
-/// One database in step, with a name of its own.
-async fn one_database(name: &str, settings: &str) -> Section {
-    let section = Section::start_with(name, databases(), settings, |mapping| {
-        if settings.contains("secret_names") {
-            mapping.secret_names = vec![WATCHED_SECRET.to_owned()];
-        }
-    })
-    .await;
-    section.make_namespaces("a").await;
-    section.make_remote("a", "orders", &json!({"spec": {"engine": "postgres-17", "storage": "1Gi"}})).await;
-    section.in_step().await;
-    section
+/// One database in step.
+async fn one_database(place: &Place) {
+    place.make_namespaces("a").await;
+    place.make_remote("a", "orders", &json!({"spec": {"engine": "postgres-17", "storage": "1Gi"}})).await;
+    place.in_step().await;
 }
 
 /// A change of the remote spec is taken down, whatever is fought over.
-async fn the_spec_goes_on(section: &Section) {
+async fn the_spec_goes_on(section: &Place) {
     section.patch_remote("a", "orders", &json!({"spec": {"storage": "2Gi"}})).await;
     section.local_has("a", "orders", |local| local.data["spec"]["storage"] == "2Gi").await;
 }
@@ -88,7 +81,8 @@ async fn the_spec_goes_on(section: &Section) {
 #[test]
 fn a_fight_over_the_status_is_slowed_and_named_and_holds_no_spec_back() {
     run(async {
-        let section = one_database("fight-status", "").await;
+        let section = Place::shared("fight-status", databases()).await;
+        one_database(&section).await;
         section.patch_local_status("a", "orders", &json!({"phase": "Ready"})).await;
         section.in_step().await;
         section.quiet().await;
@@ -113,7 +107,8 @@ fn a_fight_over_the_status_is_slowed_and_named_and_holds_no_spec_back() {
 #[test]
 fn a_fight_over_the_finalizer_is_slowed_and_named_and_the_rest_goes_on() {
     run(async {
-        let section = one_database("fight-finalizer", "").await;
+        let section = Place::shared("fight-finalizer", databases()).await;
+        one_database(&section).await;
         section.quiet().await;
         let since = section.mark().await.0;
         let theirs = json!({"metadata": {"finalizers": null}});
@@ -137,7 +132,8 @@ fn a_fight_over_the_finalizer_is_slowed_and_named_and_the_rest_goes_on() {
 #[test]
 fn a_fight_over_the_generation_notes_is_slowed_and_named_and_the_rest_goes_on() {
     run(async {
-        let section = one_database("fight-notes", "").await;
+        let section = Place::shared("fight-notes", databases()).await;
+        one_database(&section).await;
         section.quiet().await;
         let since = section.mark().await.0;
         let theirs = json!({"metadata": {"annotations": {mark("sync-local-generation"): "99"}}});
@@ -160,7 +156,9 @@ fn a_fight_over_the_generation_notes_is_slowed_and_named_and_the_rest_goes_on() 
 #[test]
 fn fights_over_a_secret_and_over_its_hash_are_slowed_and_named_and_the_rest_goes_on() {
     run(async {
-        let section = one_database("fight-secret", &format!("secret_names = [{WATCHED_SECRET:?}]")).await;
+        let mut section = Place::shared_with_secrets("fight").await;
+        section.mapping.secret_names = vec![WATCHED_SECRET.to_owned()];
+        one_database(&section).await;
         make_secret(&section.remote_secrets("a"), WATCHED_SECRET, &json!({})).await;
         let database = section.local_has("a", "orders", |_| true).await;
         let content =
@@ -205,7 +203,8 @@ fn fights_over_a_secret_and_over_its_hash_are_slowed_and_named_and_the_rest_goes
 #[test]
 fn a_fight_over_two_labels_in_turn_is_one_and_is_slowed_and_named() {
     run(async {
-        let section = one_database("fight-labels", "").await;
+        let section = Place::shared("fight-labels", databases()).await;
+        one_database(&section).await;
         let since = section.mark().await.1;
         let theirs = ["colour", "shape"].map(|label| json!({"metadata": {"labels": {label: "theirs"}}}));
         let ours = |local: &DynamicObject| {
@@ -306,7 +305,8 @@ fn is_warning(line: &str, cause: &str) -> bool {
 #[test]
 fn a_fight_over_the_marks_of_an_object_is_slowed_and_named_and_the_rest_goes_on() {
     run(async {
-        let section = one_database("fight-marks", "").await;
+        let section = Section::start("fight-marks", databases(), "").await;
+        one_database(&section).await;
         section.quiet().await;
         let since = section.mark().await.1;
         let (name, uid) = (mark("sync-local-name"), mark("sync-remote-uid"));

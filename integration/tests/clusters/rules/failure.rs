@@ -88,13 +88,13 @@ fn sync_error(object: &DynamicObject) -> Option<&String> {
 }
 
 /// Waits until the remote object says that the edge rejects this size.
-async fn rejected(section: &Section, name: &str, step: &str, size: u64) -> DynamicObject {
+async fn rejected(section: &Place, name: &str, step: &str, size: u64) -> DynamicObject {
     let begins = format!("{step}: spec.size: Invalid value: {size}");
     section.remote_has("a", name, |remote| sync_error(remote).is_some_and(|text| text.starts_with(&begins))).await
 }
 
 /// Waits for an Event on the hub.
-async fn event_on_the_hub(section: &Section) -> Event {
+async fn event_on_the_hub(section: &Place) -> Event {
     let events: Api<Event> = Api::namespaced(section.hub.clone(), &section.namespace("a"));
     eventually("an Event on the hub", LIMIT, async || {
         let listed = events.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
@@ -151,27 +151,11 @@ fn what_the_edge_rejects_shows_on_the_remote_object_until_it_is_mended() {
 }
 
 #[test]
-fn detaching_takes_the_error_off_with_the_finalizer() {
-    run(async {
-        let section = Section::start("told-detached", widgets(), "").await;
-        section.make_namespaces("a").await;
-        section.make_remote("a", "gear", &json!({"spec": {"size": 50}})).await;
-        rejected(&section, "gear", "create_local", 50).await;
-        let since = section.mark().await;
-        let args = ["detach", "--yes", "told-detached", "--admin", &section.towline.admin_url()];
-        assert!(Towline::command(args).await.unwrap().status.success());
-        let remote = section.remote_has("a", "gear", |remote| remote.finalizers().is_empty()).await;
-        assert_eq!(sync_error(&remote), None);
-        assert_eq!(section.counted("a", since).await.0["patch widgets"], 1, "one write for both");
-    });
-}
-
-#[test]
-fn a_paused_object_keeps_its_error_and_one_that_is_deleted_goes_with_it() {
+fn a_paused_object_keeps_its_error_and_a_deletion_a_resumption_and_a_detachment_take_it_off() {
     run(async {
         let section = Section::start("told-paused", widgets(), "").await;
         section.make_namespaces("a").await;
-        for (name, size) in [("gear", 50), ("wheel", 60)] {
+        for (name, size) in [("gear", 50), ("wheel", 60), ("axle", 70)] {
             section.make_remote("a", name, &json!({"spec": {"size": size}})).await;
             rejected(&section, name, "create_local", size).await;
         }
@@ -185,13 +169,22 @@ fn a_paused_object_keeps_its_error_and_one_that_is_deleted_goes_with_it() {
         section.patch_remote("a", "gear", &pause("false")).await;
         section.remote_has("a", "gear", |remote| sync_error(remote).is_none()).await;
         section.local_has("a", "gear", |local| local.data["spec"]["size"] == 2).await;
+
+        section.delete_remote("a", "gear").await;
+        section.remote_gone("a", "gear").await;
+        let since = section.mark().await;
+        let args = ["detach", "--yes", "told-paused", "--admin", &section.towline.admin_url()];
+        assert!(Towline::command(args).await.unwrap().status.success());
+        let remote = section.remote_has("a", "axle", |remote| remote.finalizers().is_empty()).await;
+        assert_eq!(sync_error(&remote), None);
+        assert_eq!(section.counted("a", since).await.0["patch widgets"], 1, "one write for both");
     });
 }
 
 #[test]
 fn a_refusal_by_admission_is_a_rejection_whatever_its_code() {
     run(async {
-        let section = Section::start("told-denied", documents(), "").await;
+        let section = Place::shared("told-denied", documents()).await;
         section.make_namespaces("a").await;
         let name = "deny-told-denied";
         let policy: ValidatingAdmissionPolicy = serde_json::from_value(json!({
@@ -300,22 +293,5 @@ fn without_the_grant_no_event_is_sent_to_the_hub_and_check_says_so() {
         let line = "sync told-without: cluster hub: optional, for Events on objects that edge rejects: \
              not allowed to create, patch events.events.k8s.io";
         assert!(told.lines().any(|told| told == line), "{told}");
-    });
-}
-
-#[test]
-fn the_healthy_path_makes_no_events() {
-    run(async {
-        let section = Section::start("healthy", databases(), "").await;
-        section.make_namespaces("a").await;
-        section.make_remote("a", "orders", &json!({"spec": {"engine": "postgres-17"}})).await;
-        section.in_step().await;
-        section.patch_local_status("a", "orders", &json!({"phase": "Ready"})).await;
-        section.patch_remote("a", "orders", &json!({"spec": {"storage": "1Gi"}})).await;
-        section.in_step().await;
-        section.quiet().await;
-        assert_eq!(section.events("a", "orders").await, counts([]));
-        let remote = section.remote_has("a", "orders", |_| true).await;
-        assert_eq!(remote.finalizers(), [FINALIZER]);
     });
 }

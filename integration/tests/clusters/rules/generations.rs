@@ -3,10 +3,9 @@
 use std::process::Stdio;
 
 use integration::rbac::{Grant, Side};
-use integration::{ControlPlane, Options, users};
+use integration::{ControlPlane, users};
 use kube::ResourceExt;
-use kube::core::{DynamicObject, GroupVersionKind};
-use kube::discovery::ApiResource;
+use kube::core::DynamicObject;
 use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 
@@ -66,29 +65,11 @@ fn translated_generations_are_those_of_the_remote_object_and_never_ahead_of_what
     });
 }
 
-#[test]
-fn a_copied_generation_is_the_count_that_the_remote_object_notes() {
-    run(async {
-        let section = Section::start("copied", documents(), "local_fields = [\"/spec/own\"]").await;
-        section.make_namespaces("a").await;
-        section.make_remote("a", "report", &json!({"spec": {"n": 1, "own": 0}})).await;
-        section.local_has("a", "report", |_| true).await;
-        let local = section.patch_local("a", "report", &json!({"spec": {"own": 1}})).await;
-        assert_eq!(generation(&local), 2);
-        section.patch_local_status("a", "report", &status(2, 2)).await;
-        let remote = section.remote_has("a", "report", |remote| {
-            remote.data.get("status") == Some(&status(2, 2))
-                && remote.annotations().get(&mark("sync-local-generation")).map(String::as_str) == Some("2")
-        });
-        assert_eq!(generation(&remote.await), 1);
-    });
-}
-
 /// How long a kubectl waits: longer than all that is waited for meanwhile.
 const LONG: &str = "10m";
 
 /// kubectl as somebody runs it who works with the hub.
-async fn kubectl(hub: &ControlPlane, section: &Section, args: &[&str]) -> Command {
+async fn kubectl(hub: &ControlPlane, section: &Place, args: &[&str]) -> Command {
     let mut command = hub.kubectl(users::HUB_USER).await.unwrap();
     command.args(["--namespace", &section.namespace("a")]).args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
@@ -157,19 +138,17 @@ fn kubectl_wait_on_the_hub_ends_when_the_edge_has_observed_the_change_and_not_be
 fn kubectl_rollout_status_on_a_hub_without_controllers_ends_with_the_rollout_on_the_edge_and_not_before() {
     run(async {
         let world = world().await;
-        let options = Options { controller_manager: false, ..Options::named("rollout-hub") };
-        let hub = Box::pin(ControlPlane::start(options)).await.unwrap();
-        let deployments = ApiResource::from_gvk(&GroupVersionKind::gvk("apps", "v1", "Deployment"));
+        let (hub, _) = crate::faults::world::shared().await;
         let grant = Grant::kind(Side::Remote, "deployments", "apps").secrets(&SECRETS);
-        grant.apply(&admin(&hub).await).await.unwrap();
+        grant.apply(&admin(hub).await).await.unwrap();
         let config = format!(
             "[clusters.hub]\nkubeconfig = {:?}\n[clusters.edge]\nkubeconfig = {:?}\n{}",
             hub.kubeconfig(users::TOWLINE).unwrap(),
             world.edge_kubeconfig,
-            sync("rollout", &deployments, "observed_generation = \"translate\"")
+            sync("rollout", &deployments(), "observed_generation = \"translate\"")
         );
-        let mut section = Section::start_config("rollout", deployments, &config, |_| {}).await;
-        section.hub = hub.client(users::HUB_USER).await.unwrap();
+        let mut section = Section::start_config("rollout", deployments(), &config, |_| {}).await;
+        section.place_mut().hub = hub.client(users::HUB_USER).await.unwrap();
         section.make_namespaces("a").await;
         // No pod becomes ready without a kubelet.
         let content = |image: &str| {
@@ -177,7 +156,7 @@ fn kubectl_rollout_status_on_a_hub_without_controllers_ends_with_the_rollout_on_
             json!({"spec": {"replicas": 0, "selector": {"matchLabels": {"app": "web"}}, "template": pods}})
         };
         section.make_remote("a", "web", &content("example.com/x:1")).await;
-        let rollout = async |more: &str| kubectl(&hub, &section, &["rollout", "status", "deployment/web", more]).await;
+        let rollout = async |more: &str| kubectl(hub, &section, &["rollout", "status", "deployment/web", more]).await;
         let timeout = format!("--timeout={LONG}");
         ends_well(rollout(&timeout).await.spawn().unwrap()).await;
         let paused = |value: Option<&str>| json!({"metadata": {"annotations": {mark("paused"): value}}});

@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::rules_world::*;
 
 /// Makes this many objects `o0`, `o1`, … and waits until they are in step.
-async fn pairs(section: &Section, count: usize, labels: &serde_json::Value) {
+async fn pairs(section: &Place, count: usize, labels: &serde_json::Value) {
     section.make_namespaces("a").await;
     for number in 0..count {
         let content = json!({"metadata": {"labels": labels}, "spec": {"engine": "postgres-17"}});
@@ -17,7 +17,7 @@ async fn pairs(section: &Section, count: usize, labels: &serde_json::Value) {
 }
 
 /// Deletes these remote objects behind the daemon's back: without their finalizers, while it is away.
-async fn vanish(section: &Section, numbers: std::ops::Range<usize>) {
+async fn vanish(section: &Place, numbers: std::ops::Range<usize>) {
     for number in numbers {
         let name = format!("o{number}");
         section.patch_remote("a", &name, &json!({"metadata": {"finalizers": null}})).await;
@@ -25,7 +25,7 @@ async fn vanish(section: &Section, numbers: std::ops::Range<usize>) {
     }
 }
 
-async fn locals(section: &Section) -> usize {
+async fn locals(section: &Place) -> usize {
     section.local("a").list(&kube::api::ListParams::default()).await.unwrap().items.len()
 }
 
@@ -33,30 +33,29 @@ async fn locals(section: &Section) -> usize {
 fn what_went_before_a_restart_counts_after_it() {
     run(async {
         let mut section = Section::start("counted", databases(), "").await;
-        pairs(&section, 30, &json!({})).await;
-        for (round, gone) in [(0, 6), (1, 6), (2, 6)] {
+        pairs(&section, 18, &json!({})).await;
+        for numbers in [0..6, 6..12] {
             section.towline.kill9().await.unwrap();
-            vanish(&section, round * 6..(round + 1) * 6).await;
+            vanish(&section, numbers.clone()).await;
             section.towline.start_again().await.unwrap();
             section.towline.wait_ready(LIMIT).await.unwrap();
-            if round == 0 {
-                for number in 0..gone {
+            if numbers.start == 0 {
+                for number in numbers {
                     section.local_gone("a", &format!("o{number}")).await;
                 }
             } else {
                 // With those of the first round they would be more than ten within ten minutes.
-                let held = (round * 6) as u64;
-                section.report_has("held deletions", |report| report["mass_delete_held"] == json!(held)).await;
+                section.report_has("held deletions", |report| report["mass_delete_held"] == json!(6)).await;
             }
         }
         section.quiet().await;
-        assert_eq!(locals(&section).await, 30 - 6);
+        assert_eq!(locals(&section).await, 18 - 6);
         let url = section.towline.admin_url();
         let approved =
             integration::Towline::command(["approve", "--yes", &section.name, "--admin", &url]).await.unwrap();
         assert!(approved.status.success(), "{approved:?}");
         section.in_step().await;
-        assert_eq!(locals(&section).await, 30 - 18);
+        assert_eq!(locals(&section).await, 18 - 12);
     });
 }
 
@@ -68,8 +67,8 @@ fn a_typo_in_a_selector_lets_nothing_go_until_it_is_approved_or_mended() {
             mapping.selector = "place=west".to_owned();
         })
         .await;
-        pairs(&section, 14, &json!({"place": "west"})).await;
-        for (settings, held) in [(selector.replace("west", "wset"), 14), (selector.to_owned(), 0)] {
+        pairs(&section, 4, &json!({"place": "west"})).await;
+        for (settings, held) in [(selector.replace("west", "wset"), 4), (selector.to_owned(), 0)] {
             let now = sync(&section.name, &section.kind, &settings);
             section.restart_with(&now).await;
             let is_so = |report: &serde_json::Value| report["held"]["let_go"].as_u64().unwrap_or_default() == held;
@@ -77,7 +76,7 @@ fn a_typo_in_a_selector_lets_nothing_go_until_it_is_approved_or_mended() {
             if held > 0 {
                 assert_eq!(report["state"], json!("held"), "{report}");
             }
-            for number in 0..14 {
+            for number in 0..4 {
                 let name = format!("o{number}");
                 let remote = section.remote_has("a", &name, |_| true).await;
                 assert_eq!(remote.finalizers(), [FINALIZER], "{name} is not let go");
@@ -86,7 +85,7 @@ fn a_typo_in_a_selector_lets_nothing_go_until_it_is_approved_or_mended() {
             }
         }
         section.in_step().await;
-        section.report_has("all in step", |report| report["objects"]["in_step"] == json!(14)).await;
+        section.report_has("all in step", |report| report["objects"]["in_step"] == json!(4)).await;
     });
 }
 
@@ -97,7 +96,7 @@ fn a_section_that_can_not_keep_its_state_deletes_nothing_that_vanished_until_it_
         let config = format!("[daemon]\nstate_namespace = \"forbidden\"\n{}", clusters(world));
         let config = config + &sync("stateless", &databases(), "");
         let mut section = Section::start_config("stateless", databases(), &config, |_| {}).await;
-        pairs(&section, 30, &json!({})).await;
+        pairs(&section, 4, &json!({})).await;
         section
             .report_has("that its state is not kept", |report| {
                 report["stored_state"]["standing"] == json!("unavailable")
@@ -109,7 +108,7 @@ fn a_section_that_can_not_keep_its_state_deletes_nothing_that_vanished_until_it_
         // The daemon does not know how many deletions it sent before the restart: perhaps as many as the limit allows.
         section.report_has("one held deletion", |report| report["mass_delete_held"] == json!(1)).await;
         section.quiet().await;
-        assert_eq!(locals(&section).await, 30);
+        assert_eq!(locals(&section).await, 4);
         let url = section.towline.admin_url();
         // In the moment of another try to store the state nothing is held.
         let approve = async || {

@@ -1,5 +1,7 @@
 //! Sorts of kinds.
 
+use integration::audit::Record;
+use integration::{Filter, users};
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
@@ -9,7 +11,7 @@ use crate::rules_world::*;
 #[test]
 fn a_namespaced_custom_kind_travels_both_ways() {
     run(async {
-        let section = Section::start("databases", databases(), "").await;
+        let section = Place::shared("travels", databases()).await;
         section.make_remote_namespace("a").await;
         section.make_remote("a", "orders", &json!({"spec": {"engine": "postgres-17", "storage": "10Gi"}})).await;
         section.in_step().await;
@@ -19,6 +21,8 @@ fn a_namespaced_custom_kind_travels_both_ways() {
         section.in_step().await;
         let remote = section.remote_has("a", "orders", |_| true).await;
         assert_eq!(remote.data["status"], json!({"phase": "Ready", "endpoint": "orders:5432"}));
+        section.quiet().await;
+        assert_eq!(section.events("a", "orders").await, counts([]), "what goes well makes no Events");
         section.delete_remote("a", "orders").await;
         section.remote_gone("a", "orders").await;
         section.in_step().await;
@@ -26,9 +30,18 @@ fn a_namespaced_custom_kind_travels_both_ways() {
 }
 
 #[test]
-fn a_cluster_scoped_kind_travels_without_namespaces() {
+fn a_cluster_scoped_kind_travels_without_namespaces_and_never_asks_for_them() {
     run(async {
-        let section = Section::start("regions", regions(), "").await;
+        // A user of its own, of whom everything counts.
+        let (world, user) = (world().await, users::OTHER_CONTROLLER);
+        let since = mark_of(&world.edge).await;
+        let config = format!(
+            "[clusters.hub]\nkubeconfig = {:?}\n[clusters.edge]\nkubeconfig = {:?}\n{}",
+            world.hub.kubeconfig(user).unwrap(),
+            world.edge.kubeconfig(user).unwrap(),
+            sync("regions", &regions(), "")
+        );
+        let section = Section::start_config("regions", regions(), &config, |_| {}).await;
         let (hub, edge) =
             (Api::all_with(section.hub.clone(), &section.kind), Api::all_with(section.edge.clone(), &section.kind));
         let region =
@@ -45,34 +58,20 @@ fn a_cluster_scoped_kind_travels_without_namespaces() {
         hub.delete("north", &DeleteParams::default()).await.unwrap();
         gone(&hub, "the region on the hub", "north").await;
         assert!(edge.get_opt("north").await.unwrap().is_none(), "the local one went first");
-    });
-}
-
-#[test]
-fn a_built_in_kind_with_a_status_travels_both_ways() {
-    run(async {
-        let section = Section::start("budgets", budgets(), "").await;
-        section.make_remote_namespace("a").await;
-        let spec = json!({"spec": {"minAvailable": "50%", "selector": {"matchLabels": {"app": "orders"}}}});
-        section.make_remote("a", "orders", &spec).await;
-        section.in_step().await;
-        let status = json!({"currentHealthy": 3, "desiredHealthy": 2, "expectedPods": 4, "disruptionsAllowed": 1, "observedGeneration": 1});
-        section.patch_local_status("a", "orders", &status).await;
-        section.in_step().await;
-        let remote = section.remote_has("a", "orders", |_| true).await;
-        assert_eq!(remote.data["status"], status);
-        section.patch_remote("a", "orders", &json!({"spec": {"minAvailable": 2}})).await;
-        section.in_step().await;
-        let since = section.mark().await;
-        section.quiet().await;
-        assert_eq!(section.counted("a", since).await, (counts([]), counts([])), "it has settled");
+        let filter = Filter::since(since).user(user).with_watches();
+        let all = world.edge.audit().unwrap().records(&filter).await.unwrap();
+        assert!(all.iter().any(|record| record.resource == "regions"), "the daemon is heard: {all:#?}");
+        // But for the one that says which cluster it is.
+        let is_asked_for = |record: &&Record| record.resource == "namespaces" && record.name != "kube-system";
+        let namespaces: Vec<_> = all.iter().filter(is_asked_for).collect();
+        assert!(namespaces.is_empty(), "{namespaces:#?}");
     });
 }
 
 #[test]
 fn a_kind_without_spec_and_status_travels_whole() {
     run(async {
-        let section = Section::start("configs", config_maps(), "").await;
+        let section = Place::shared("configs", config_maps()).await;
         section.make_remote_namespace("a").await;
         let content = json!({"data": {"colour": "blue", "size": "1"}, "binaryData": {"raw": "AAEC"}});
         section.make_remote("a", "settings", &content).await;
@@ -99,12 +98,18 @@ fn a_kind_without_spec_and_status_travels_whole() {
 #[test]
 fn a_status_without_a_subresource_travels_up_and_the_spec_down() {
     run(async {
-        let section = Section::start("queues", queues(), "").await;
+        let section = Place::shared("queues", queues()).await;
         section.make_remote_namespace("a").await;
         section.make_remote("a", "jobs", &json!({"spec": {"partitions": 3}, "status": {"phase": "FromTheHub"}})).await;
         section.local_has("a", "jobs", |local| local.data["spec"] == json!({"partitions": 3})).await;
+        section.in_step().await;
+        section.quiet().await;
+        let since = section.mark().await;
         section.patch_local("a", "jobs", &json!({"status": {"phase": "Ready", "depth": 7}})).await;
         section.in_step().await;
+        section.quiet().await;
+        let expected = (counts([("patch queues", 2)]), counts([]));
+        assert_eq!(section.counted("a", since).await, expected, "status and generation are written by themselves");
         let both = (json!({"spec": {"partitions": 4}}), json!({"status": {"depth": 8}}));
         tokio::join!(section.patch_remote("a", "jobs", &both.0), section.patch_local("a", "jobs", &both.1));
         section.in_step().await;
@@ -117,7 +122,7 @@ fn a_status_without_a_subresource_travels_up_and_the_spec_down() {
 #[test]
 fn every_value_keeps_its_exact_form() {
     run(async {
-        let section = Section::start("values", documents(), "").await;
+        let section = Place::shared("values", documents()).await;
         section.make_remote_namespace("a").await;
         let spec = json!({
             "integer": 42, "negative": -7, "zero": 0, "large": 9_007_199_254_740_993_i64, "largest": i64::MAX,
@@ -161,7 +166,7 @@ fn every_value_keeps_its_exact_form() {
 #[test]
 fn an_object_of_a_megabyte_travels_both_ways() {
     run(async {
-        let section = Section::start("large", documents(), "").await;
+        let section = Place::shared("large", documents()).await;
         section.make_remote_namespace("a").await;
         let text = |letter: &str| letter.repeat(1_000_000);
         section.make_remote("a", "book", &json!({"spec": {"text": text("a")}})).await;
@@ -171,5 +176,8 @@ fn an_object_of_a_megabyte_travels_both_ways() {
         section.patch_local_status("a", "book", &json!({"text": text("b")})).await;
         section.remote_has("a", "book", |remote| remote.data["status"]["text"] == text("b")).await;
         section.in_step().await;
+        // Nobody shall list it again.
+        section.delete_remote("a", "book").await;
+        section.remote_gone("a", "book").await;
     });
 }

@@ -136,9 +136,9 @@ fn a_renamed_section_goes_on_with_its_pairs_and_keeps_what_it_cannot_prove() {
         std::fs::write(section.towline.config_path(), clusters(section.world) + &now).unwrap();
         section.towline.start_again().await.unwrap();
         section.towline.wait_ready(LIMIT).await.unwrap();
-        section.name = "after".to_owned();
+        section.place_mut().name = "after".to_owned();
         section.report_has("what it can't prove", |report| report["objects"]["unclaimed"] == json!(1)).await;
-        section.name = "before".to_owned();
+        section.place_mut().name = "before".to_owned();
         section.patch_remote("a", "orders", &json!({"spec": {"engine": "postgres-18"}})).await;
         let local = section.local_has("a", "orders", |local| local.data["spec"]["engine"] == "postgres-18").await;
         assert!(!local.annotations().contains_key(&mark("sync-adopted")), "it is no existing object: {local:?}");

@@ -14,7 +14,7 @@ fn map(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
 #[test]
 fn merged_metadata_is_asserted_and_what_others_put_there_stays() {
     run(async {
-        let section = Section::start("merged", databases(), "").await;
+        let section = Place::shared("merged", databases()).await;
         section.make_remote_namespace("a").await;
         let content = json!({
             "metadata": {
@@ -44,7 +44,7 @@ fn merged_metadata_is_asserted_and_what_others_put_there_stays() {
             ("example.org/other", "o"),
             (&mark("sync-remote-cluster"), &source),
             (&mark("sync-remote-uid"), &uid),
-            (&mark("sync-local-name"), "merged-a/orders"),
+            (&mark("sync-local-name"), "any-merged-a/orders"),
         ]);
         assert_eq!(local.annotations(), &expected);
         section.quiet().await;
@@ -143,7 +143,7 @@ fn domain_and_finalizer_are_those_of_the_configuration() {
 #[test]
 fn marks_by_which_other_tools_prune_stay_on_the_remote_and_helms_label_counts_with_its_value() {
     run(async {
-        let section = Section::start("marked", databases(), "").await;
+        let section = Place::shared("marked", databases()).await;
         section.make_remote_namespace("a").await;
         let content = |manager: &str| {
             json!({

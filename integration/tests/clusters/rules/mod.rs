@@ -13,6 +13,7 @@ mod brakes;
 mod built_in;
 mod check;
 mod contention;
+mod costs;
 mod deletion;
 mod detach;
 mod failure;

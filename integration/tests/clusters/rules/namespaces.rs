@@ -12,16 +12,16 @@ fn database() -> serde_json::Value {
     json!({"spec": {"engine": "postgres-17"}})
 }
 
-fn namespaces(section: &Section) -> Api<Namespace> {
+fn namespaces(section: &Place) -> Api<Namespace> {
     Api::all(section.edge.clone())
 }
 
-async fn namespace_gone(section: &Section, suffix: &str) {
+async fn namespace_gone(section: &Place, suffix: &str) {
     gone(&namespaces(section), "the namespace on the edge", &section.namespace(suffix)).await;
 }
 
 /// Waits until so many remote objects are left.
-async fn remotes_left(section: &Section, suffix: &str, count: usize) {
+async fn remotes_left(section: &Place, suffix: &str, count: usize) {
     eventually(format!("{count} remote objects to be left"), LIMIT, async || {
         let left = section.remote(suffix).list(&ListParams::default()).await.map_err(|error| error.to_string())?;
         if left.items.len() == count { Ok(()) } else { Err(format!("{} are left", left.items.len())) }
@@ -31,33 +31,9 @@ async fn remotes_left(section: &Section, suffix: &str, count: usize) {
 }
 
 #[test]
-fn a_namespace_without_the_prefix_is_left_alone() {
-    run(async {
-        let section = Section::start("prefix", databases(), "unclaimed = \"delete\"").await;
-        let outside = "outside-of-the-prefix";
-        make_namespace(&section.hub, outside, &json!({})).await;
-        make_namespace(&section.edge, outside, &json!({})).await;
-        let (hub, edge) = (
-            Api::namespaced_with(section.hub.clone(), outside, &section.kind),
-            Api::namespaced_with(section.edge.clone(), outside, &section.kind),
-        );
-        let post = kube::api::PostParams::default();
-        let remote = hub.create(&post, &section.object("orders", &database())).await.unwrap();
-        let local = edge.create(&post, &section.object("bills", &database())).await.unwrap();
-        section.quiet().await;
-        let same = |one: &kube::core::DynamicObject, other: &kube::core::DynamicObject| {
-            one.resource_version() == other.resource_version()
-        };
-        assert!(same(&remote, &hub.get("orders").await.unwrap()));
-        assert!(same(&local, &edge.get("bills").await.unwrap()));
-        assert_eq!(edge.list(&ListParams::default()).await.unwrap().items.len(), 1);
-    });
-}
-
-#[test]
 fn a_missing_namespace_is_made_with_owner_marks_and_one_that_is_there_stays_as_it_is() {
     run(async {
-        let section = Section::start("marks", databases(), "").await;
+        let section = Place::shared("marks", databases()).await;
         section.make_remote_namespace("made").await;
         section.make_namespaces("there").await;
         section.make_remote("made", "orders", &database()).await;
@@ -67,7 +43,7 @@ fn a_missing_namespace_is_made_with_owner_marks_and_one_that_is_there_stays_as_i
         for (name, value) in [
             ("sync-owner", "orders"),
             ("sync-owner-resource", "databases.demo.towline.dev"),
-            ("sync-owner-section", "marks"),
+            ("sync-owner-section", "databases"),
         ] {
             assert_eq!(made.annotations().get(&mark(name)).map(String::as_str), Some(value), "{name}");
         }
@@ -86,7 +62,7 @@ fn a_missing_namespace_is_made_with_owner_marks_and_one_that_is_there_stays_as_i
 #[test]
 fn the_last_object_to_go_takes_the_namespace_and_none_before() {
     run(async {
-        let section = Section::start("last-goes", databases(), "").await;
+        let section = Place::shared("last-goes", databases()).await;
         section.make_remote_namespace("a").await;
         for name in ["one", "two", "three"] {
             section.make_remote("a", name, &database()).await;

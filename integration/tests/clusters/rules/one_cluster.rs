@@ -14,14 +14,13 @@ struct OneCluster {
 }
 
 impl OneCluster {
-    async fn start(name: &str, settings: &str) -> Self {
+    /// A section for each of these names and settings.
+    async fn start(sections: &[(&str, &str)]) -> Self {
         let world = world().await;
-        let config = format!(
-            "[clusters.edge]\nkubeconfig = \"{}\"\n[[sync]]\nname = {name:?}\nremote = \"edge\"\nlocal = \"edge\"\n\
-             resource = {:?}\nnamespace_prefix = \"{name}-\"\n{settings}\n",
-            world.edge_kubeconfig.display(),
-            resource(&leaflets())
-        );
+        let mut config = format!("[clusters.edge]\nkubeconfig = \"{}\"\n", world.edge_kubeconfig.display());
+        for (name, settings) in sections {
+            config += &sync(name, &leaflets(), settings).replace("remote = \"hub\"", "remote = \"edge\"");
+        }
         let towline = Towline::start(&config, &[]).await.unwrap();
         towline.wait_ready(LIMIT).await.unwrap();
         Self { client: world.edge.client(users::EDGE_CONTROLLER).await.unwrap(), towline }
@@ -51,65 +50,66 @@ impl OneCluster {
 }
 
 #[test]
-fn a_namespace_suffix_keeps_the_two_sides_apart() {
+fn suffixes_of_namespaces_of_names_and_of_both_keep_the_two_sides_of_one_cluster_apart() {
     run(async {
-        let one = OneCluster::start("both", "local_namespace_suffix = \"-copy\"").await;
-        make_namespace(&one.client, "both-a", &json!({})).await;
-        one.make("both-a", "page", &json!({"title": "one"})).await;
-        let copies = one.api("both-a-copy");
-        object_that(&copies, "the copy", "page", |copy| copy.data["spec"] == json!({"title": "one"})).await;
-        one.set("both-a", "page", &json!({"spec": {"title": "two"}}), false).await;
-        object_that(&copies, "the change", "page", |copy| copy.data["spec"] == json!({"title": "two"})).await;
-        one.set("both-a-copy", "page", &json!({"status": {"read": 1}}), true).await;
-        object_that(&one.api("both-a"), "the status", "page", |page| page.data["status"] == json!({"read": 1})).await;
-        // A copy is never copied again.
-        let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(one.client.clone());
-        assert!(namespaces.get_opt("both-a-copy-copy").await.unwrap().is_none());
-        let copy = copies.get("page").await.unwrap();
-        assert!(copy.finalizers().is_empty(), "a copy is nobody's remote");
-        one.api("both-a").delete("page", &DeleteParams::default()).await.unwrap();
-        gone(&one.api("both-a"), "the page", "page").await;
-        gone(&namespaces, "the namespace of copies", "both-a-copy").await;
-        assert!(namespaces.get("both-a").await.is_ok(), "{}", one.towline.admin_url());
+        let sections = [
+            ("both", "local_namespace_suffix = \"-copy\""),
+            ("names", "remote_resource_suffix = \"-draft\""),
+            ("together", "remote_resource_suffix = \"-draft\"\nlocal_namespace_suffix = \"-copy\""),
+        ];
+        let one = OneCluster::start(&sections).await;
+        a_namespace_suffix(&one).await;
+        a_resource_suffix_in_one_namespace(&one).await;
+        both_suffixes_are_inverted_exactly(&one).await;
     });
 }
 
-#[test]
-fn a_resource_suffix_keeps_the_two_sides_apart_in_one_namespace() {
-    run(async {
-        let one = OneCluster::start("names", "remote_resource_suffix = \"-draft\"").await;
-        make_namespace(&one.client, "names-a", &json!({})).await;
-        let pages = one.api("names-a");
-        one.make("names-a", "page-draft", &json!({"title": "one"})).await;
-        one.make("names-a", "unrelated", &json!({"title": "mine"})).await;
-        object_that(&pages, "the copy", "page", |copy| copy.data["spec"] == json!({"title": "one"})).await;
-        one.set("names-a", "page", &json!({"spec": {"title": "drift"}, "metadata": {"labels": {"a": "b"}}}), false)
-            .await;
-        object_that(&pages, "the drift mended", "page", |copy| copy.data["spec"] == json!({"title": "one"})).await;
-        one.set("names-a", "page", &json!({"status": {"read": 1}}), true).await;
-        object_that(&pages, "the status", "page-draft", |page| page.data["status"] == json!({"read": 1})).await;
-        pages.delete("page-draft", &DeleteParams::default()).await.unwrap();
-        gone(&pages, "the draft", "page-draft").await;
-        assert!(pages.get_opt("page").await.unwrap().is_none());
-        let unrelated = pages.get("unrelated").await.unwrap();
-        assert!(unrelated.annotations().is_empty() && unrelated.finalizers().is_empty());
-    });
+async fn a_namespace_suffix(one: &OneCluster) {
+    make_namespace(&one.client, "both-a", &json!({})).await;
+    one.make("both-a", "page", &json!({"title": "one"})).await;
+    let copies = one.api("both-a-copy");
+    object_that(&copies, "the copy", "page", |copy| copy.data["spec"] == json!({"title": "one"})).await;
+    one.set("both-a", "page", &json!({"spec": {"title": "two"}}), false).await;
+    object_that(&copies, "the change", "page", |copy| copy.data["spec"] == json!({"title": "two"})).await;
+    one.set("both-a-copy", "page", &json!({"status": {"read": 1}}), true).await;
+    object_that(&one.api("both-a"), "the status", "page", |page| page.data["status"] == json!({"read": 1})).await;
+    // A copy is never copied again.
+    let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(one.client.clone());
+    assert!(namespaces.get_opt("both-a-copy-copy").await.unwrap().is_none());
+    let copy = copies.get("page").await.unwrap();
+    assert!(copy.finalizers().is_empty(), "a copy is nobody's remote");
+    one.api("both-a").delete("page", &DeleteParams::default()).await.unwrap();
+    gone(&one.api("both-a"), "the page", "page").await;
+    gone(&namespaces, "the namespace of copies", "both-a-copy").await;
+    assert!(namespaces.get("both-a").await.is_ok(), "{}", one.towline.admin_url());
 }
 
-#[test]
-fn both_suffixes_together_are_inverted_exactly() {
-    run(async {
-        let settings = "remote_resource_suffix = \"-draft\"\nlocal_namespace_suffix = \"-copy\"";
-        let one = OneCluster::start("together", settings).await;
-        make_namespace(&one.client, "together-a", &json!({})).await;
-        one.make("together-a", "page-draft", &json!({"title": "one"})).await;
-        one.make("together-a", "page", &json!({"title": "not a remote"})).await;
-        let copies = one.api("together-a-copy");
-        object_that(&copies, "the copy", "page", |copy| copy.data["spec"] == json!({"title": "one"})).await;
-        one.set("together-a-copy", "page", &json!({"status": {"read": 1}}), true).await;
-        let originals = one.api("together-a");
-        object_that(&originals, "the status", "page-draft", |page| page.data["status"] == json!({"read": 1})).await;
-        assert_eq!(originals.get("page").await.unwrap().data.get("status"), None);
-        assert_eq!(copies.list(&kube::api::ListParams::default()).await.unwrap().items.len(), 1);
-    });
+async fn a_resource_suffix_in_one_namespace(one: &OneCluster) {
+    make_namespace(&one.client, "names-a", &json!({})).await;
+    let pages = one.api("names-a");
+    one.make("names-a", "page-draft", &json!({"title": "one"})).await;
+    one.make("names-a", "unrelated", &json!({"title": "mine"})).await;
+    object_that(&pages, "the copy", "page", |copy| copy.data["spec"] == json!({"title": "one"})).await;
+    one.set("names-a", "page", &json!({"spec": {"title": "drift"}, "metadata": {"labels": {"a": "b"}}}), false).await;
+    object_that(&pages, "the drift mended", "page", |copy| copy.data["spec"] == json!({"title": "one"})).await;
+    one.set("names-a", "page", &json!({"status": {"read": 1}}), true).await;
+    object_that(&pages, "the status", "page-draft", |page| page.data["status"] == json!({"read": 1})).await;
+    pages.delete("page-draft", &DeleteParams::default()).await.unwrap();
+    gone(&pages, "the draft", "page-draft").await;
+    assert!(pages.get_opt("page").await.unwrap().is_none());
+    let unrelated = pages.get("unrelated").await.unwrap();
+    assert!(unrelated.annotations().is_empty() && unrelated.finalizers().is_empty());
+}
+
+async fn both_suffixes_are_inverted_exactly(one: &OneCluster) {
+    make_namespace(&one.client, "together-a", &json!({})).await;
+    one.make("together-a", "page-draft", &json!({"title": "one"})).await;
+    one.make("together-a", "page", &json!({"title": "not a remote"})).await;
+    let copies = one.api("together-a-copy");
+    object_that(&copies, "the copy", "page", |copy| copy.data["spec"] == json!({"title": "one"})).await;
+    one.set("together-a-copy", "page", &json!({"status": {"read": 1}}), true).await;
+    let originals = one.api("together-a");
+    object_that(&originals, "the status", "page-draft", |page| page.data["status"] == json!({"read": 1})).await;
+    assert_eq!(originals.get("page").await.unwrap().data.get("status"), None);
+    assert_eq!(copies.list(&kube::api::ListParams::default()).await.unwrap().items.len(), 1);
 }

@@ -27,11 +27,10 @@ fn copy(object: &DynamicObject, name: &str) -> DynamicObject {
     copy
 }
 
-fn namespaces(section: &Section) -> Api<Namespace> {
+fn namespaces(section: &Place) -> Api<Namespace> {
     Api::all(section.edge.clone())
 }
 
-/// Another life of the daemon, with other settings of its section.
 #[test]
 fn copies_of_a_synced_object_and_of_its_namespace_are_kept_and_told_with_the_reason() {
     run(async {
@@ -121,55 +120,50 @@ fn a_changed_suffix_of_namespaces_deletes_no_namespace() {
 #[test]
 fn an_existing_object_is_adopted_as_configured_told_and_released() {
     run(async {
-        let mut made = Vec::new();
-        for adopt in ["always", "equal", "never"] {
-            let section = Section::start(&format!("adopt-{adopt}"), databases(), &format!("adopt = \"{adopt}\"")).await;
-            section.make_namespaces("a").await;
+        let settings = [
+            ("adopt-always", "adopt = \"always\""),
+            ("adopt-equal", "adopt = \"equal\""),
+            ("adopt-never", "adopt = \"never\""),
+            ("adopt-delete", "delete_adopted = true"),
+        ];
+        let (always, others) = Section::start_several(&databases(), &settings).await;
+        let [equal, never, deletes] = &others[..] else { panic!("three others") };
+        for place in [&*always, equal, never, deletes] {
+            place.make_namespaces("a").await;
             for (name, storage) in [("same", "1Gi"), ("other", "7Gi")] {
-                section.make_local("a", name, &database(storage)).await;
-                section.make_remote("a", name, &database("1Gi")).await;
+                place.make_local("a", name, &database(storage)).await;
+                place.make_remote("a", name, &database("1Gi")).await;
             }
-            made.push(section);
         }
-        let [always, equal, never] = made.try_into().ok().unwrap();
         let is_adopted = |local: &DynamicObject| local.annotations().contains_key(&mark("sync-adopted"));
-        for (section, name) in [(&always, "same"), (&always, "other"), (&equal, "same")] {
-            let local = section.local_has("a", name, is_adopted).await;
-            section.local_has("a", name, |local| local.data["spec"]["storage"] == json!("1Gi")).await;
-            let note = section.event("a", name, "Adopted").await;
-            let overwritten = section.name == "adopt-always" && name == "other";
+        for (place, name) in [(&*always, "same"), (&*always, "other"), (equal, "same")] {
+            let local = place.local_has("a", name, is_adopted).await;
+            place.local_has("a", name, |local| local.data["spec"]["storage"] == json!("1Gi")).await;
+            let note = place.event("a", name, "Adopted").await;
+            let overwritten = place.name == "adopt-always" && name == "other";
             assert_eq!(note.contains("differed and is overwritten"), overwritten, "{note}");
-            section.delete_remote("a", name).await;
-            section.remote_gone("a", name).await;
-            let released = section.local_has("a", name, |local| local.annotations().is_empty()).await;
+            place.delete_remote("a", name).await;
+            place.remote_gone("a", name).await;
+            let released = place.local_has("a", name, |local| local.annotations().is_empty()).await;
             assert_eq!((released.uid(), released.metadata.deletion_timestamp), (local.uid(), None), "released");
         }
-        for (section, names) in [(&equal, &["other"][..]), (&never, &["same", "other"][..])] {
+        for (place, names) in [(equal, &["other"][..]), (never, &["same", "other"][..])] {
             let count = names.len();
-            section.report_has("strangers", |report| report["objects"]["stranger"] == json!(count)).await;
+            let is_so = |report: &Value| report["objects"]["stranger"] == json!(count);
+            report_has(&always.towline, &place.name, "strangers", is_so).await;
             for name in names {
                 // It may have been put on before the existing object was seen.
-                section.remote_has("a", name, |remote| remote.finalizers().is_empty()).await;
-                assert!(section.local_has("a", name, |_| true).await.annotations().is_empty(), "{name}");
-                section.delete_remote("a", name).await;
-                section.remote_gone("a", name).await;
-                assert!(section.local("a").get_opt(name).await.unwrap().is_some());
+                place.remote_has("a", name, |remote| remote.finalizers().is_empty()).await;
+                assert!(place.local_has("a", name, |_| true).await.annotations().is_empty(), "{name}");
+                place.delete_remote("a", name).await;
+                place.remote_gone("a", name).await;
+                assert!(place.local("a").get_opt(name).await.unwrap().is_some());
             }
         }
-    });
-}
-
-#[test]
-fn an_adopted_object_is_deleted_with_its_remote_where_that_is_configured() {
-    run(async {
-        let section = Section::start("adopt-delete", databases(), "delete_adopted = true").await;
-        section.make_namespaces("a").await;
-        section.make_local("a", "orders", &database("1Gi")).await;
-        section.make_remote("a", "orders", &database("1Gi")).await;
-        section.in_step().await;
-        section.delete_remote("a", "orders").await;
-        section.remote_gone("a", "orders").await;
-        section.local_gone("a", "orders").await;
+        deletes.in_step().await;
+        deletes.delete_remote("a", "same").await;
+        deletes.remote_gone("a", "same").await;
+        deletes.local_gone("a", "same").await;
     });
 }
 
@@ -197,26 +191,6 @@ fn many_existing_objects_of_other_content_are_overwritten_only_when_that_is_appr
         let approved = Towline::command(["approve", "--yes", &section.name, "--admin", &url]).await.unwrap();
         assert!(held > 0 && approved.status.success(), "{approved:?} {report}");
         section.in_step().await;
-    });
-}
-
-#[test]
-fn what_clusters_make_by_themselves_is_left_alone() {
-    run(async {
-        let section = Section::start("roots", config_maps(), "unclaimed = \"delete\"").await;
-        section.make_namespaces("a").await;
-        let name = "kube-root-ca.crt";
-        // As the controller manager does in each cluster.
-        section.make_local("a", name, &json!({"data": {"ca.crt": "of the edge"}})).await;
-        section.make_remote("a", name, &json!({"data": {"ca.crt": "of the hub"}})).await;
-        section.make_remote("a", "settings", &json!({"data": {"key": "value"}})).await;
-        let own = section.local_has("a", name, |_| true).await;
-        let theirs = section.remote_has("a", name, |_| true).await;
-        assert_ne!(own.data["data"], theirs.data["data"], "each cluster has its own");
-        section.local_has("a", "settings", |_| true).await;
-        section.quiet().await;
-        assert_eq!(section.local("a").get(name).await.unwrap().resource_version(), own.resource_version());
-        assert_eq!(section.remote("a").get(name).await.unwrap().resource_version(), theirs.resource_version());
     });
 }
 

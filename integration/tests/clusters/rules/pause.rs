@@ -11,18 +11,15 @@ fn paused(value: &Value) -> Value {
     json!({"metadata": {"annotations": {mark("paused"): value}}})
 }
 
-async fn pair_in_step(name: &str) -> Section {
-    let section = Section::start(name, databases(), "").await;
-    section.make_remote_namespace("a").await;
-    section.make_remote("a", "orders", &json!({"spec": {"engine": "postgres-17", "storage": "1Gi"}})).await;
-    section.in_step().await;
-    section.quiet().await;
-    section
+async fn pair_in_step(place: &Place) {
+    place.make_remote_namespace("a").await;
+    place.make_remote("a", "orders", &json!({"spec": {"engine": "postgres-17", "storage": "1Gi"}})).await;
+    place.in_step().await;
+    place.quiet().await;
 }
 
 /// Changes both sides, deletes the remote, and sees that the daemon does nothing.
-async fn nothing_is_done(section: &Section) {
-    section.report_has("a paused pair", |report| report["objects"]["paused"] == json!(1)).await;
+async fn nothing_is_done(section: &Place) {
     let since = section.mark().await;
     section.patch_remote("a", "orders", &json!({"metadata": {"labels": {"a": "b"}}, "spec": {"storage": "2Gi"}})).await;
     section.patch_local_status("a", "orders", &json!({"phase": "Ready"})).await;
@@ -39,7 +36,8 @@ async fn nothing_is_done(section: &Section) {
 #[test]
 fn a_paused_remote_stops_everything_until_it_is_resumed() {
     run(async {
-        let section = pair_in_step("paused-remote").await;
+        let section = Place::shared("paused-remote", databases()).await;
+        pair_in_step(&section).await;
         section.patch_remote("a", "orders", &paused(&json!("true"))).await;
         section.event("a", "orders", "Paused").await;
         nothing_is_done(&section).await;
@@ -52,7 +50,8 @@ fn a_paused_remote_stops_everything_until_it_is_resumed() {
 #[test]
 fn a_paused_local_object_stops_everything_until_it_is_resumed() {
     run(async {
-        let section = pair_in_step("paused-local").await;
+        let section = Section::start("paused-local", databases(), "").await;
+        pair_in_step(&section).await;
         section.patch_local("a", "orders", &paused(&json!("true"))).await;
         section.event("a", "orders", "Paused").await;
         // Where and by what it is paused; that alone is well.
@@ -94,9 +93,10 @@ fn a_paused_local_object_stops_everything_until_it_is_resumed() {
 #[test]
 fn what_changed_during_a_pause_is_made_up_for() {
     run(async {
-        let section = pair_in_step("resumed").await;
+        let section = Place::shared("resumed", databases()).await;
+        pair_in_step(&section).await;
         section.patch_remote("a", "orders", &paused(&json!("true"))).await;
-        section.report_has("a paused pair", |report| report["objects"]["paused"] == json!(1)).await;
+        section.event("a", "orders", "Paused").await;
         section.patch_remote("a", "orders", &json!({"spec": {"storage": "2Gi"}})).await;
         section.patch_local_status("a", "orders", &json!({"phase": "Ready"})).await;
         section.patch_remote("a", "orders", &paused(&Value::Null)).await;
@@ -110,7 +110,8 @@ fn what_changed_during_a_pause_is_made_up_for() {
 #[test]
 fn a_new_remote_that_is_paused_is_not_even_given_a_finalizer() {
     run(async {
-        let section = pair_in_step("paused-new").await;
+        let section = Place::shared("paused-new", databases()).await;
+        section.make_remote_namespace("a").await;
         let mut content = paused(&json!("true"));
         content["spec"] = json!({"engine": "postgres-17"});
         section.make_remote("a", "bills", &content).await;
@@ -126,7 +127,8 @@ fn a_new_remote_that_is_paused_is_not_even_given_a_finalizer() {
 #[test]
 fn a_pause_is_read_as_go_reads_it_and_what_is_neither_true_nor_false_pauses_and_is_told() {
     run(async {
-        let section = pair_in_step("paused-values").await;
+        let section = Section::start("paused-values", databases(), "").await;
+        pair_in_step(&section).await;
         let pairs: Vec<(String, &str)> =
             ["1", "t", "T", "TRUE", "true", "True", "0", "f", "F", "FALSE", "false", "False", "yes", "tRUE", ""]
                 .into_iter()

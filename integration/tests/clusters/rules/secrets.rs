@@ -14,13 +14,17 @@ fn settings(names: &[&str]) -> String {
     format!("secret_names = {names:?}")
 }
 
-/// A section with a pair in step, and the local object, which owns secrets.
+/// A pair in step: its local object, which owns secrets.
+async fn database(place: &Place) -> DynamicObject {
+    place.make_namespaces("a").await;
+    place.make_remote("a", "orders", &json!({"spec": {"engine": "postgres-17"}})).await;
+    place.in_step().await;
+    place.local_has("a", "orders", |_| true).await
+}
+
 async fn with_database(name: &str, settings: &str) -> (Section, DynamicObject) {
     let section = Section::start(name, databases(), settings).await;
-    section.make_namespaces("a").await;
-    section.make_remote("a", "orders", &json!({"spec": {"engine": "postgres-17"}})).await;
-    section.in_step().await;
-    let database = section.local_has("a", "orders", |_| true).await;
+    let database = database(&section).await;
     (section, database)
 }
 
@@ -31,7 +35,7 @@ fn owned(database: &DynamicObject, content: &Value) -> Value {
 }
 
 /// Waits until the hub's secret has the local one's content.
-async fn uploaded(section: &Section, name: &str, key: &str, value: &str) -> Secret {
+async fn uploaded(section: &Place, name: &str, key: &str, value: &str) -> Secret {
     secret_that(&section.remote_secrets("a"), name, value, |secret| data(secret, key) == value).await
 }
 
@@ -41,10 +45,11 @@ fn an_edge_gives_no_orders_to_tools_of_the_hub_by_labels_and_annotations_that_th
     const REFLECTED: &str = "reflector.v1.k8s.emberstack.com/reflection-auto-enabled";
     const ARGO: &str = "argocd.argoproj.io/secret-type";
     run(async {
-        for (name, setting, is_listed) in
-            [("secret-marks", "", false), ("secret-marks-all", "secret_metadata = [\"*\"]", true)]
-        {
-            let (section, database) = with_database(name, &(settings(&[NAME]) + "\n" + setting)).await;
+        let everything = settings(&[NAME]) + "\nsecret_metadata = [\"*\"]";
+        let all = Section::start("secret-marks-all", databases(), &everything).await;
+        let few = Place::shared_with_secrets("marks").await;
+        for (section, is_listed) in [(&few, false), (&*all, true)] {
+            let database = database(section).await;
             make_secret(&section.remote_secrets("a"), NAME, &json!({})).await;
             let content = json!({
                 "metadata": {
@@ -54,7 +59,7 @@ fn an_edge_gives_no_orders_to_tools_of_the_hub_by_labels_and_annotations_that_th
                 "stringData": {"password": "p"},
             });
             put_secret(&section.local_secrets("a"), NAME, &owned(&database, &content)).await;
-            let secret = uploaded(&section, NAME, "password", "p").await;
+            let secret = uploaded(section, NAME, "password", "p").await;
             assert_eq!(secret.annotations().get(LAST_APPLIED), None, "the data are in it");
             assert_eq!(secret.annotations().contains_key(REFLECTED), is_listed);
             assert_eq!(secret.labels().contains_key(ARGO), is_listed);
@@ -67,7 +72,7 @@ fn an_edge_gives_no_orders_to_tools_of_the_hub_by_labels_and_annotations_that_th
             let changed = json!({"metadata": {"annotations": {key: "{}"}}});
             section.local_secrets("a").patch(NAME, &PatchParams::default(), &Patch::Merge(&changed)).await.unwrap();
             section.quiet().await;
-            assert_eq!(section.counted("a", since).await, (counts([]), counts([])), "{name}: its change costs nothing");
+            assert_eq!(section.counted("a", since).await, (counts([]), counts([])), "{key}: its change costs nothing");
         }
     });
 }
@@ -75,16 +80,17 @@ fn an_edge_gives_no_orders_to_tools_of_the_hub_by_labels_and_annotations_that_th
 #[test]
 fn a_controlled_secret_goes_up_with_its_type_and_hash_and_the_labels_and_annotations_that_are_listed() {
     run(async {
-        let listed = "\nsecret_metadata = [\"team\", \"example.org/*\"]";
-        let (section, database) = with_database("secret-whole", &(settings(&[NAME]) + listed)).await;
-        let remote_name = NAME;
-        make_secret(&section.remote_secrets("a"), remote_name, &json!({"stringData": {"old": "x"}})).await;
+        let section = Place::shared_with_secrets("whole").await;
+        let database = database(&section).await;
+        section.quiet().await;
+        make_secret(&section.remote_secrets("a"), NAME, &json!({"stringData": {"old": "x"}})).await;
         let content = json!({
             "metadata": {"labels": {"team": "a"}, "annotations": {"example.org/note": "<&>"}},
             "stringData": {"user": "u", "password": "p"},
         });
+        let since = section.mark().await;
         put_secret(&section.local_secrets("a"), NAME, &owned(&database, &content)).await;
-        let secret = uploaded(&section, remote_name, "password", "p").await;
+        let secret = uploaded(&section, NAME, "password", "p").await;
         assert_eq!(secret.data.as_ref().map(std::collections::BTreeMap::len), Some(2), "the old entry is gone");
         assert_eq!(secret.type_.as_deref(), Some("Opaque"));
         assert_eq!(secret.labels().get("team").map(String::as_str), Some("a"));
@@ -93,36 +99,27 @@ fn a_controlled_secret_goes_up_with_its_type_and_hash_and_the_labels_and_annotat
         let [owner] = secret.owner_references() else { panic!("{:?}", secret.owner_references()) };
         assert_eq!((Some(&owner.uid), owner.controller), (remote.metadata.uid.as_ref(), Some(true)));
         assert_eq!(owner.block_owner_deletion, None);
-        let local =
-            secret_that(&section.local_secrets("a"), NAME, "its hash", |secret| noted_hash(secret).is_some()).await;
-        assert_eq!(noted_hash(&local), noted_hash(&secret));
+        let is_noted = |local: &Secret| noted_hash(local) == noted_hash(&secret);
+        secret_that(&section.local_secrets("a"), NAME, "its hash", is_noted).await;
+        section.quiet().await;
+        let two_writes = (counts([("update secrets", 1)]), counts([("patch secrets", 1)]));
+        assert_eq!(section.counted("a", since).await, two_writes);
         // A change of what is in the hash goes up, too.
+        let since = section.mark().await;
         let patch = Patch::Merge(json!({"metadata": {"labels": {"team": "b"}}}));
         section.local_secrets("a").patch(NAME, &PatchParams::default(), &patch).await.unwrap();
-        secret_that(&section.remote_secrets("a"), remote_name, "the new label", |secret| {
-            secret.labels().get("team").map(String::as_str) == Some("b")
-        })
-        .await;
-    });
-}
-
-#[test]
-fn the_hash_is_the_one_that_the_specification_gives() {
-    run(async {
-        let (section, database) = with_database("secret-hash", &settings(&[NAME])).await;
-        make_secret(&section.remote_secrets("a"), NAME, &json!({})).await;
-        let content = owned(&database, &json!({"data": {"data": "ZGF0YTE="}, "type": "Opaque"}));
-        put_secret(&section.local_secrets("a"), NAME, &content).await;
-        let remote = uploaded(&section, NAME, "data", "data1").await;
-        let hash = noted_hash(&remote).unwrap();
-        assert!(hash.starts_with("4bc3db4c") && hash.ends_with("e1c5") && hash.len() == 64, "{hash}");
+        let is_changed = |secret: &Secret| secret.labels().get("team").map(String::as_str) == Some("b");
+        secret_that(&section.remote_secrets("a"), NAME, "the new label", is_changed).await;
+        section.quiet().await;
+        assert_eq!(section.counted("a", since).await, two_writes);
     });
 }
 
 #[test]
 fn only_the_controlling_owner_counts_and_only_by_uid() {
     run(async {
-        let (section, database) = with_database("secret-owner", &settings(&SECRETS)).await;
+        let section = Place::shared_with_secrets("owner").await;
+        let database = database(&section).await;
         let other = section.make_local("a", "stranger", &json!({"spec": {"engine": "x-1"}})).await;
         for name in SECRETS {
             make_secret(&section.remote_secrets("a"), name, &json!({})).await;
@@ -162,7 +159,7 @@ fn only_the_controlling_owner_counts_and_only_by_uid() {
 }
 
 #[test]
-fn a_secret_that_the_remote_lacks_is_reported_and_not_made_and_the_rest_goes_on() {
+fn a_secret_that_the_remote_lacks_or_whose_type_cannot_change_is_reported_and_the_rest_goes_on() {
     run(async {
         let (section, database) = with_database("secret-missing", &settings(&SECRETS)).await;
         make_secret(&section.remote_secrets("a"), SECRETS[1], &json!({})).await;
@@ -188,32 +185,30 @@ fn a_secret_that_the_remote_lacks_is_reported_and_not_made_and_the_rest_goes_on(
         uploaded(&section, SECRETS[0], "password", SECRETS[0]).await;
         section.event("a", "orders", "Synced").await;
         assert_eq!(section.events("a", "orders").await, counts([("SyncFailed", 1), ("Synced", 1)]));
-    });
-}
 
-#[test]
-fn a_type_that_cannot_change_is_reported_and_the_others_go_on() {
-    run(async {
-        let (section, database) = with_database("secret-type", &settings(&SECRETS)).await;
-        make_secret(&section.remote_secrets("a"), SECRETS[0], &json!({"type": "example.org/old"})).await;
-        make_secret(&section.remote_secrets("a"), SECRETS[1], &json!({})).await;
+        section.make_namespaces("b").await;
+        section.make_remote("b", "orders", &json!({"spec": {"engine": "postgres-17"}})).await;
+        let database = section.local_has("b", "orders", |_| true).await;
+        make_secret(&section.remote_secrets("b"), SECRETS[0], &json!({"type": "example.org/old"})).await;
+        make_secret(&section.remote_secrets("b"), SECRETS[1], &json!({})).await;
         for name in [SECRETS[0], SECRETS[1]] {
             let content = owned(&database, &json!({"stringData": {"password": name}}));
-            put_secret(&section.local_secrets("a"), name, &content).await;
+            put_secret(&section.local_secrets("b"), name, &content).await;
         }
-        uploaded(&section, SECRETS[1], "password", SECRETS[1]).await;
-        section.patch_remote("a", "orders", &json!({"spec": {"storage": "7Gi"}})).await;
+        let is_up = |secret: &Secret| data(secret, "password") == SECRETS[1];
+        secret_that(&section.remote_secrets("b"), SECRETS[1], "its password", is_up).await;
+        section.patch_remote("b", "orders", &json!({"spec": {"storage": "7Gi"}})).await;
         section.in_step().await;
         let report = section
             .report_has("a failing upload", |report| report["failures"][0]["step"] == json!("upload_secret"))
             .await;
         let reason = report["failures"][0]["reason"].as_str().unwrap_or_default();
         assert!(reason.contains(SECRETS[0]) && reason.contains("immutable"), "{report}");
-        let note = section.event("a", "orders", "SyncFailed").await;
+        let note = section.event("b", "orders", "SyncFailed").await;
         assert!(note.contains("type") && note.contains("immutable"), "{note}");
-        let left = section.remote_secrets("a").get(SECRETS[0]).await.unwrap();
+        let left = section.remote_secrets("b").get(SECRETS[0]).await.unwrap();
         assert!(left.data.is_none() && noted_hash(&left).is_none());
-        let local = section.local_secrets("a").get(SECRETS[0]).await.unwrap();
+        let local = section.local_secrets("b").get(SECRETS[0]).await.unwrap();
         assert!(noted_hash(&local).is_none(), "what was not uploaded is not noted");
     });
 }
@@ -221,7 +216,8 @@ fn a_type_that_cannot_change_is_reported_and_the_others_go_on() {
 #[test]
 fn drift_on_the_remote_is_mended_at_once_where_it_can_be_seen() {
     run(async {
-        let (section, database) = with_database("secret-drift", &settings(&[WATCHED_SECRET])).await;
+        let section = Place::shared_with_secrets("drift").await;
+        let database = database(&section).await;
         make_secret(&section.remote_secrets("a"), WATCHED_SECRET, &json!({})).await;
         let content = owned(&database, &json!({"stringData": {"password": "p"}}));
         put_secret(&section.local_secrets("a"), WATCHED_SECRET, &content).await;

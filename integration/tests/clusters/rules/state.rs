@@ -50,7 +50,7 @@ fn an_object_of_somebody_else_in_the_states_place_is_left_as_it_is_and_told() {
 }
 
 #[test]
-fn a_section_of_config_maps_leaves_the_states_of_sections_out_on_both_sides() {
+fn a_section_of_config_maps_leaves_out_what_clusters_make_by_themselves_and_the_states_of_sections() {
     run(async {
         // The state of another daemon's section on the hub, and one in the section's local namespace.
         let section = Section::start("maps", config_maps(), "metadata = \"mirror\"\nunclaimed = \"delete\"").await;
@@ -63,9 +63,19 @@ fn a_section_of_config_maps_leaves_the_states_of_sections_out_on_both_sides() {
         let touch = Patch::Merge(json!({"data": {"state": "{\"version\":1}"}}));
         let manager = PatchParams { field_manager: Some("towline".into()), ..PatchParams::default() };
         written.patch("towline-near", &manager, &touch).await.unwrap();
+        let name = "kube-root-ca.crt";
+        // As the controller manager does in each cluster.
+        let own = section.make_local("a", name, &json!({"data": {"ca.crt": "of the edge"}})).await;
+        let theirs = section.make_remote("a", name, &json!({"data": {"ca.crt": "of the hub"}})).await;
         section.make_remote("a", "plain", &json!({"data": {"key": "value"}})).await;
         section.local_has("a", "plain", |_| true).await;
         section.quiet().await;
+        assert_eq!(
+            section.local("a").get(name).await.unwrap().metadata.resource_version,
+            own.metadata.resource_version
+        );
+        let remote = section.remote("a").get(name).await.unwrap();
+        assert_eq!(remote.metadata.resource_version, theirs.metadata.resource_version);
         let far = section.remote_has("a", "towline-far", |_| true).await;
         assert!(far.metadata.finalizers.is_none(), "{far:?}");
         let local: Vec<String> = section
@@ -76,7 +86,7 @@ fn a_section_of_config_maps_leaves_the_states_of_sections_out_on_both_sides() {
             .items
             .into_iter()
             .filter_map(|object| object.metadata.name)
-            .filter(|name| name != "kube-root-ca.crt")
+            .filter(|found| found != name)
             .collect();
         assert_eq!(local, ["plain", "towline-near"], "of the edge");
     });

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::rules_world::*;
 
 /// Makes the hub refuse what the daemon writes to databases in one namespace, and waits until it does.
-async fn refuse(section: &Section, suffix: &str, resource: &str) -> String {
+async fn refuse(section: &Place, suffix: &str, resource: &str) -> String {
     let client: Client = section.hub.clone();
     let name = format!("refuse-{}", section.name);
     let namespace = section.namespace(suffix);
@@ -40,7 +40,7 @@ async fn refuse(section: &Section, suffix: &str, resource: &str) -> String {
 }
 
 /// Waits until a write of somebody to whom the same applies fails with this text.
-async fn fails(section: &Section, suffix: &str, name: &str, status: bool, text: &str) {
+async fn fails(section: &Place, suffix: &str, name: &str, status: bool, text: &str) {
     let client = section.world.hub.client(integration::users::EDGE_CONTROLLER).await.unwrap();
     let api: Api<kube::core::DynamicObject> = Api::namespaced_with(client, &section.namespace(suffix), &section.kind);
     integration::eventually(format!("the hub to say {text:?}"), LIMIT, async || {
@@ -62,7 +62,7 @@ async fn fails(section: &Section, suffix: &str, name: &str, status: bool, text: 
     .unwrap();
 }
 
-async fn allow(section: &Section, name: &str) {
+async fn allow(section: &Place, name: &str) {
     let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(section.hub.clone());
     bindings.delete(name, &DeleteParams::default()).await.unwrap();
     let policies: Api<ValidatingAdmissionPolicy> = Api::all(section.hub.clone());
@@ -75,28 +75,34 @@ fn failing(report: &Value, step: &str) -> bool {
 }
 
 #[test]
-fn nothing_is_made_locally_before_the_finalizer_is_on_the_remote() {
+fn nothing_is_made_before_the_finalizer_is_on_and_no_spec_goes_down_before_the_status_is_told_unless_it_is_refused() {
     run(async {
-        let section = Section::start("finalizer-first", databases(), "").await;
-        section.make_remote_namespace("a").await;
-        let policy = refuse(&section, "a", "databases").await;
-        // One that is no concern of the section's, so that the refusal can be seen.
-        let paused = json!({"metadata": {"annotations": {mark("paused"): "true"}}, "spec": {"engine": "probe-1"}});
-        section.make_remote("a", "probe", &paused).await;
-        fails(&section, "a", "probe", false, "no mood").await;
-        section.make_remote("a", "orders", &json!({"spec": {"engine": "postgres-17"}})).await;
-        section.report_has("a failing finalizer", |report| failing(report, "add_finalizer")).await;
-        assert!(section.local("a").get_opt("orders").await.unwrap().is_none());
-        let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(section.edge.clone());
-        assert!(namespaces.get_opt(&section.namespace("a")).await.unwrap().is_none());
-        allow(&section, &policy).await;
-        section.local_has("a", "orders", |_| true).await;
-        section.in_step().await;
+        let section = Section::start("told-first", databases(), "").await;
+        nothing_is_made_before_the_finalizer_is_on(&section).await;
+        no_spec_goes_down_before_the_status_is_told(&section).await;
+        a_status_that_is_refused_holds_neither_the_spec_nor_the_deletion(&section).await;
     });
 }
 
+async fn nothing_is_made_before_the_finalizer_is_on(section: &Section) {
+    section.make_remote_namespace("a").await;
+    let policy = refuse(section, "a", "databases").await;
+    // One that is no concern of the section's, so that the refusal can be seen.
+    let paused = json!({"metadata": {"annotations": {mark("paused"): "true"}}, "spec": {"engine": "probe-1"}});
+    section.make_remote("a", "probe", &paused).await;
+    fails(section, "a", "probe", false, "no mood").await;
+    section.make_remote("a", "orders", &json!({"spec": {"engine": "postgres-17"}})).await;
+    section.report_has("a failing finalizer", |report| failing(report, "add_finalizer")).await;
+    assert!(section.local("a").get_opt("orders").await.unwrap().is_none());
+    let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(section.edge.clone());
+    assert!(namespaces.get_opt(&section.namespace("a")).await.unwrap().is_none());
+    allow(section, &policy).await;
+    section.local_has("a", "orders", |_| true).await;
+    section.in_step().await;
+}
+
 /// Makes the hub unable to write the status of databases in one namespace: it has to ask a webhook that does not answer.
-async fn break_status(section: &Section, suffix: &str) -> String {
+async fn break_status(section: &Place, suffix: &str) -> String {
     let name = format!("broken-{}", section.name);
     let webhook: ValidatingWebhookConfiguration = serde_json::from_value(json!({
         "metadata": {"name": name},
@@ -116,26 +122,22 @@ async fn break_status(section: &Section, suffix: &str) -> String {
     name
 }
 
-#[test]
-fn the_spec_is_not_taken_down_while_the_remote_cannot_be_told_the_status() {
-    run(async {
-        let section = Section::start("status-first", databases(), "").await;
-        section.make_remote_namespace("a").await;
-        section.make_remote("a", "orders", &json!({"spec": {"engine": "postgres-17", "storage": "1Gi"}})).await;
-        section.in_step().await;
-        let webhook = break_status(&section, "a").await;
-        fails(&section, "a", "orders", true, "failed calling webhook").await;
-        section.patch_local_status("a", "orders", &json!({"phase": "Ready"})).await;
-        section.report_has("a failing status", |report| failing(report, "write_remote_status")).await;
-        section.patch_remote("a", "orders", &json!({"spec": {"storage": "2Gi"}})).await;
-        section.quiet().await;
-        let local = section.local_has("a", "orders", |_| true).await;
-        assert_eq!(local.data["spec"]["storage"], json!("1Gi"));
-        let webhooks: Api<ValidatingWebhookConfiguration> = Api::all(section.hub.clone());
-        webhooks.delete(&webhook, &DeleteParams::default()).await.unwrap();
-        section.in_step().await;
-        section.event("a", "orders", "Synced").await;
-    });
+async fn no_spec_goes_down_before_the_status_is_told(section: &Section) {
+    section.make_remote_namespace("b").await;
+    section.make_remote("b", "orders", &json!({"spec": {"engine": "postgres-17", "storage": "1Gi"}})).await;
+    section.in_step().await;
+    let webhook = break_status(section, "b").await;
+    fails(section, "b", "orders", true, "failed calling webhook").await;
+    section.patch_local_status("b", "orders", &json!({"phase": "Ready"})).await;
+    section.report_has("a failing status", |report| failing(report, "write_remote_status")).await;
+    section.patch_remote("b", "orders", &json!({"spec": {"storage": "2Gi"}})).await;
+    section.quiet().await;
+    let local = section.local_has("b", "orders", |_| true).await;
+    assert_eq!(local.data["spec"]["storage"], json!("1Gi"));
+    let webhooks: Api<ValidatingWebhookConfiguration> = Api::all(section.hub.clone());
+    webhooks.delete(&webhook, &DeleteParams::default()).await.unwrap();
+    section.in_step().await;
+    section.event("b", "orders", "Synced").await;
 }
 
 /// Waits until the one object that is not in step has a cause with all of these.
@@ -182,32 +184,28 @@ fn a_status_that_the_remote_refuses_does_not_hold_the_spec_and_both_causes_are_s
     });
 }
 
-#[test]
-fn a_status_that_an_admission_policy_refuses_does_not_hold_the_spec_or_the_deletion() {
-    run(async {
-        let section = Section::start("status-denied", databases(), "").await;
-        section.make_remote_namespace("a").await;
-        section.make_remote("a", "orders", &json!({"spec": {"engine": "postgres-17", "storage": "1Gi"}})).await;
-        section.in_step().await;
-        let policy = refuse(&section, "a", "databases/status").await;
-        fails(&section, "a", "orders", true, "no mood").await;
-        section.patch_local_status("a", "orders", &json!({"phase": "Ready"})).await;
-        section.report_has("a failing status", |report| failing(report, "write_remote_status")).await;
-        section.patch_remote("a", "orders", &json!({"spec": {"storage": "2Gi"}})).await;
-        section.local_has("a", "orders", |local| local.data["spec"]["storage"] == "2Gi").await;
-        let note = section.event("a", "orders", "SyncFailed").await;
-        assert!(note.contains("write_remote_status") && note.contains("no mood"), "{note}");
-        section.delete_remote("a", "orders").await;
-        section.remote_gone("a", "orders").await;
-        section.local_gone("a", "orders").await;
-        allow(&section, &policy).await;
-    });
+async fn a_status_that_is_refused_holds_neither_the_spec_nor_the_deletion(section: &Section) {
+    section.make_remote_namespace("c").await;
+    section.make_remote("c", "orders", &json!({"spec": {"engine": "postgres-17", "storage": "1Gi"}})).await;
+    section.in_step().await;
+    let policy = refuse(section, "c", "databases/status").await;
+    fails(section, "c", "orders", true, "no mood").await;
+    section.patch_local_status("c", "orders", &json!({"phase": "Ready"})).await;
+    section.report_has("a failing status", |report| failing(report, "write_remote_status")).await;
+    section.patch_remote("c", "orders", &json!({"spec": {"storage": "2Gi"}})).await;
+    section.local_has("c", "orders", |local| local.data["spec"]["storage"] == "2Gi").await;
+    let note = section.event("c", "orders", "SyncFailed").await;
+    assert!(note.contains("write_remote_status") && note.contains("no mood"), "{note}");
+    section.delete_remote("c", "orders").await;
+    section.remote_gone("c", "orders").await;
+    section.local_gone("c", "orders").await;
+    allow(section, &policy).await;
 }
 
 #[test]
 fn the_remote_status_equals_the_local_one_removed_fields_included() {
     run(async {
-        let section = Section::start("status-equal", databases(), "").await;
+        let section = Place::shared("status-equal", databases()).await;
         section.make_remote_namespace("a").await;
         section.make_remote("a", "orders", &json!({"spec": {"engine": "postgres-17"}})).await;
         section.in_step().await;

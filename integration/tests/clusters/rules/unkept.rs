@@ -140,6 +140,11 @@ fn a_restart_writes_a_pruned_field_once_more_and_what_is_only_defaulted_never() 
         section.quiet_with(&json!({"spec": {"size": 7}})).await;
         assert_eq!(section.counted("a", since).await, (counts([]), counts([("patch levers", 1)])));
         assert_eq!(section.counted("b", since).await, (counts([]), counts([])));
+        // And a change is a change all the same, from either side.
+        section.patch_remote("b", "defaulted", &json!({"spec": {"size": 3}})).await;
+        section.local_has("b", "defaulted", |local| local.data["spec"] == json!({"size": 3, "colour": "grey"})).await;
+        section.patch_local("b", "defaulted", &json!({"spec": {"size": 4, "colour": "red"}})).await;
+        section.local_has("b", "defaulted", |local| local.data["spec"] == json!({"size": 3, "colour": "grey"})).await;
         // The definition is upgraded while no daemon runs.
         section.towline.kill9().await.unwrap();
         kind.install(Side::Local, &kind.manifest(SIZE_AND_SHAPE, PHASE, true)).await;
@@ -149,18 +154,26 @@ fn a_restart_writes_a_pruned_field_once_more_and_what_is_only_defaulted_never() 
 }
 
 #[test]
-fn a_local_field_that_left_the_settings_is_the_remotes_again_after_the_restart() {
+fn a_local_field_that_left_the_settings_is_the_remotes_again_and_goes_where_the_remote_has_none() {
     run(async {
-        let name = "local-field-gone";
         let settings = "local_fields = [\"/spec/replicas\"]";
-        let mut section = Section::start_with(name, documents(), settings, |mapping| {
+        let mut section = Section::start_with("local-field-gone", documents(), settings, |mapping| {
             mapping.local_fields = vec!["/spec/replicas".to_owned()];
         })
         .await;
         section.make_namespaces("a").await;
-        section.make_remote("a", "web", &json!({"spec": {"replicas": 1, "name": "x"}})).await;
+        section.make_namespaces("b").await;
+        for (suffix, name, spec) in [
+            ("a", "web", json!({"name": "web"})),
+            ("a", "other", json!({"name": "other"})),
+            ("b", "web", json!({"replicas": 1, "name": "web"})),
+        ] {
+            section.make_remote(suffix, name, &json!({"spec": spec})).await;
+        }
         section.in_step().await;
-        section.patch_local("a", "web", &json!({"spec": {"replicas": 9}})).await;
+        for suffix in ["a", "b"] {
+            section.patch_local(suffix, "web", &json!({"spec": {"replicas": 9}})).await;
+        }
         section.in_step().await;
         section.quiet().await;
         section.towline.terminate(LIMIT).await.unwrap();
@@ -168,37 +181,11 @@ fn a_local_field_that_left_the_settings_is_the_remotes_again_after_the_restart()
         let config = std::fs::read_to_string(&path).unwrap();
         assert!(config.contains(settings));
         std::fs::write(&path, config.replace(settings, "")).unwrap();
-        section.towline.start_again().await.unwrap();
-        section.local_has("a", "web", |local| local.data["spec"] == json!({"replicas": 1, "name": "x"})).await;
-        section.mapping.local_fields.clear();
-        section.in_step().await;
-    });
-}
-
-#[test]
-fn a_field_that_was_left_to_the_local_side_alone_goes_with_the_setting() {
-    run(async {
-        let settings = "local_fields = [\"/spec/replicas\"]";
-        let mut section = Section::start_with("local-field-only", documents(), settings, |mapping| {
-            mapping.local_fields = vec!["/spec/replicas".to_owned()];
-        })
-        .await;
-        section.make_namespaces("a").await;
-        for name in ["web", "other"] {
-            section.make_remote("a", name, &json!({"spec": {"name": name}})).await;
-        }
-        section.in_step().await;
-        section.patch_local("a", "web", &json!({"spec": {"replicas": 9}})).await;
-        section.in_step().await;
-        section.quiet().await;
-        section.towline.terminate(LIMIT).await.unwrap();
-        let path = section.towline.config_path();
-        let config = std::fs::read_to_string(&path).unwrap();
-        std::fs::write(&path, config.replace(settings, "")).unwrap();
         let since = section.mark().await;
         section.towline.start_again().await.unwrap();
         section.local_has("a", "web", |local| local.data["spec"] == json!({"name": "web"})).await;
-        section.mapping.local_fields.clear();
+        section.local_has("b", "web", |local| local.data["spec"] == json!({"replicas": 1, "name": "web"})).await;
+        section.place_mut().mapping.local_fields.clear();
         section.in_step().await;
         section.quiet().await;
         let once = (counts([("patch documents", 1)]), counts([("patch documents", 1)]));

@@ -38,9 +38,9 @@ pub(crate) fn leaflets() -> ApiResource {
     demo("v1", "Leaflet")
 }
 
-/// Built in, with a status subresource.
-pub(crate) fn budgets() -> ApiResource {
-    ApiResource::from_gvk(&GroupVersionKind::gvk("policy", "v1", "PodDisruptionBudget"))
+/// Built in, with controllers on both sides.
+pub(crate) fn deployments() -> ApiResource {
+    ApiResource::from_gvk(&GroupVersionKind::gvk("apps", "v1", "Deployment"))
 }
 
 /// Built in, without spec and status.

@@ -1,9 +1,8 @@
-//! A hub and an edge that all tests of one binary share, and a daemon for each test.
+//! A hub and an edge that all tests of one binary share, and a daemon for those that need no settings and no restart.
 //!
-//! A test has namespaces of its own, all with one prefix, and its section cares for nothing else; so tests run at the
-//! same time and each counts its own requests. The clusters belong to one runtime that outlives the tests.
+//! A test has namespaces of its own, all with one prefix, and counts the requests there; so tests run at the same time.
+//! The clusters belong to one runtime that outlives the tests.
 
-#![allow(dead_code, reason = "each of its users uses a part of it")]
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -108,7 +107,6 @@ async fn grant(client: &Client, side: Side) {
         ("documents", "demo.towline.dev"),
         ("widgets", "demo.towline.dev"),
         ("leaflets", "demo.towline.dev"),
-        ("poddisruptionbudgets", "policy"),
         ("deployments", "apps"),
         ("configmaps", ""),
     ] {

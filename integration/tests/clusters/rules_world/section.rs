@@ -1,6 +1,7 @@
-//! A daemon with one section, and a test's view of both ends of it.
+//! A test's part of both clusters, in a section of the daemon that tests share or of one of its own.
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 
 use integration::audit::{Mark, Record};
 use integration::compare::{Mapping, differences};
@@ -12,8 +13,12 @@ use kube::core::DynamicObject;
 use kube::discovery::ApiResource;
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
+use tokio::sync::OnceCell;
 
-use super::{LIMIT, World, regions, world};
+use super::{
+    LIMIT, SECRETS, WATCHED_SECRET, World, config_maps, databases, deployments, documents, queues, regions, widgets,
+    world,
+};
 
 /// The daemon's finalizer, by default.
 pub(crate) const FINALIZER: &str = "cloud.teleport.dev/sync-local";
@@ -23,18 +28,31 @@ pub(crate) fn mark(name: &str) -> String {
     format!("cloud.teleport.dev/{name}")
 }
 
-/// A section, its daemon, and who acts on either end.
-pub(crate) struct Section {
+/// A test's namespaces on both clusters, and who acts on either end.
+pub(crate) struct Place {
     pub(crate) world: &'static World,
-    /// The section's name, which is the prefix of its namespaces too.
+    /// The prefix of its namespaces, and of a section of its own also the name.
     pub(crate) name: String,
     pub(crate) kind: ApiResource,
     /// The user on the hub.
     pub(crate) hub: Client,
     /// The controller on the edge.
     pub(crate) edge: Client,
-    pub(crate) towline: Towline,
     pub(crate) mapping: Mapping,
+}
+
+/// A place with a section and a daemon of its own: for tests of settings, starts and stops, and of what a daemon tells of a section.
+pub(crate) struct Section {
+    place: Place,
+    pub(crate) towline: Towline,
+}
+
+impl Deref for Section {
+    type Target = Place;
+
+    fn deref(&self) -> &Place {
+        &self.place
+    }
 }
 
 /// One kind of request: verb, resource with subresource, and how often.
@@ -70,7 +88,7 @@ pub(crate) fn sync(name: &str, kind: &ApiResource, settings: &str) -> String {
 }
 
 impl Section {
-    /// Starts the daemon with this section and waits until it is ready.
+    /// Starts a daemon with this section and waits until it is ready.
     pub(crate) async fn start(name: &str, kind: ApiResource, settings: &str) -> Self {
         Self::start_with(name, kind, settings, |_| {}).await
     }
@@ -82,8 +100,7 @@ impl Section {
         settings: &str,
         change: impl FnOnce(&mut Mapping),
     ) -> Self {
-        let world = world().await;
-        let config = clusters(world) + &sync(name, &kind, settings);
+        let config = clusters(world().await) + &sync(name, &kind, settings);
         Self::start_config(name, kind, &config, change).await
     }
 
@@ -94,15 +111,23 @@ impl Section {
         config: &str,
         change: impl FnOnce(&mut Mapping),
     ) -> Self {
-        let world = world().await;
         let towline = Towline::start(config, &[]).await.unwrap();
         towline.wait_ready(LIMIT).await.unwrap();
-        let (namespace_prefix, namespaced) = (format!("{name}-"), kind != regions());
-        let mut mapping = Mapping { namespace_prefix, namespaced, ..Mapping::default() };
-        change(&mut mapping);
-        let hub = world.hub.client(users::HUB_USER).await.unwrap();
-        let edge = world.edge.client(users::EDGE_CONTROLLER).await.unwrap();
-        Self { world, name: name.to_owned(), kind, hub, edge, towline, mapping }
+        let mut place = Place::new(name, kind).await;
+        change(&mut place.mapping);
+        Self { place, towline }
+    }
+
+    /// One daemon with a section of this kind for each of these names and settings: the section of the first, and the places of the others.
+    pub(crate) async fn start_several(kind: &ApiResource, sections: &[(&str, &str)]) -> (Self, Vec<Place>) {
+        let all = sections.iter().map(|(name, settings)| sync(name, kind, settings)).collect::<String>();
+        let config = clusters(world().await) + &all;
+        let first = Self::start_config(sections[0].0, kind.clone(), &config, |_| {}).await;
+        let mut others = Vec::new();
+        for (name, _) in &sections[1..] {
+            others.push(Place::new(name, kind.clone()).await);
+        }
+        (first, others)
     }
 
     /// Kills the daemon and starts it anew with other sections, between the same clusters.
@@ -112,12 +137,73 @@ impl Section {
         self.towline.start_again().await.unwrap();
     }
 
-    /// Waits until the state of a section of this daemon says with which settings it runs.
+    /// The section has another name or another mapping from now on.
+    pub(crate) fn place_mut(&mut self) -> &mut Place {
+        &mut self.place
+    }
+
+    /// Waits for something in the section's report.
+    pub(crate) async fn report_has(&self, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+        report_has(&self.towline, &self.name, what, holds).await
+    }
+}
+
+/// Waits for something in the report of a section.
+pub(crate) async fn report_has(towline: &Towline, section: &str, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+    eventually(format!("{section} to report {what}"), LIMIT, async || {
+        let report = towline.admin().section(section).await.map_err(|error| error.chain())?;
+        if holds(&report) { Ok(report) } else { Err(report.to_string()) }
+    })
+    .await
+    .unwrap()
+}
+
+/// The daemon that tests share: a section of default settings for each of these kinds, and one that takes secrets up.
+async fn shared_daemon() {
+    static SHARED: OnceCell<Towline> = OnceCell::const_new();
+    let start = async || {
+        let mut config = clusters(world().await);
+        for kind in [databases(), documents(), widgets(), queues(), config_maps(), deployments()] {
+            config += &sync(&kind.plural, &kind, "").replace(&format!("\"{}-\"", kind.plural), "\"any-\"");
+        }
+        let secrets: Vec<&str> = SECRETS.into_iter().chain([WATCHED_SECRET]).collect();
+        let settings = format!("secret_names = {secrets:?}\nsecret_metadata = [\"team\", \"example.org/*\"]");
+        config += &sync("secrets", &databases(), &settings);
+        let towline = Towline::start(&config, &[]).await.unwrap();
+        towline.wait_ready(LIMIT).await.unwrap();
+        towline
+    };
+    SHARED.get_or_init(start).await;
+}
+
+impl Place {
+    async fn new(name: &str, kind: ApiResource) -> Self {
+        let world = world().await;
+        let (namespace_prefix, namespaced) = (format!("{name}-"), kind != regions());
+        let mapping = Mapping { namespace_prefix, namespaced, ..Mapping::default() };
+        let hub = world.hub.client(users::HUB_USER).await.unwrap();
+        let edge = world.edge.client(users::EDGE_CONTROLLER).await.unwrap();
+        Self { world, name: name.to_owned(), kind, hub, edge, mapping }
+    }
+
+    /// In a section of default settings that the daemon of all tests runs.
+    pub(crate) async fn shared(name: &str, kind: ApiResource) -> Self {
+        shared_daemon().await;
+        Self::new(&format!("any-{name}"), kind).await
+    }
+
+    /// The same, in the section of databases that takes secrets up.
+    pub(crate) async fn shared_with_secrets(name: &str) -> Self {
+        shared_daemon().await;
+        Self::new(&format!("secrets-{name}"), databases()).await
+    }
+
+    /// Waits until the state of a section of a daemon says with which settings it runs.
     pub(crate) async fn settings_noted(&self, section: &str) {
         integration::settings_noted(&self.edge, "default", section, LIMIT).await.unwrap();
     }
 
-    /// Namespace of this section: its prefix and the suffix.
+    /// A namespace of this place: its prefix and the suffix.
     pub(crate) fn namespace(&self, suffix: &str) -> String {
         format!("{}-{suffix}", self.name)
     }
@@ -316,16 +402,6 @@ impl Section {
             }
         }
         counts
-    }
-
-    /// Waits for something in the section's report.
-    pub(crate) async fn report_has(&self, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
-        eventually(format!("{} to report {what}", self.name), LIMIT, async || {
-            let report = self.towline.admin().section(&self.name).await.map_err(|error| error.chain())?;
-            if holds(&report) { Ok(report) } else { Err(report.to_string()) }
-        })
-        .await
-        .unwrap()
     }
 
     /// Marks the present moment on both sides.
