@@ -11,7 +11,6 @@
 )]
 
 mod churn;
-mod detached;
 mod frozen;
 mod monitor;
 mod neighbours;

@@ -2,10 +2,11 @@
 //! and at the right time, also while sections move between replicas.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use integration::audit::Mark;
 use integration::rbac::{Grant, Side, grant_election};
-use integration::{ControlPlane, Filter, Options, Towline, crds, eventually, users};
+use integration::{ControlPlane, Filter, Towline, eventually, users};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
@@ -23,8 +24,8 @@ const SECTIONS: [&str; 2] = ["databases", "documents"];
 
 /// Two clusters, and a namespace on the hub with an object of each kind.
 struct Quarter {
-    hub: ControlPlane,
-    edge: ControlPlane,
+    hub: Arc<ControlPlane>,
+    edge: Arc<ControlPlane>,
     hub_client: Client,
     edge_client: Client,
     replicas: BTreeMap<String, Towline>,
@@ -39,29 +40,23 @@ fn kind(section: &str) -> ApiResource {
     kind
 }
 
-async fn plane(name: &str, side: Side) -> ControlPlane {
-    let options = Options {
-        controller_manager: side == Side::Local,
-        ..Options::named(name).with_crds(&[crds::DATABASES, crds::DOCUMENTS])
-    };
-    let plane = ControlPlane::start(options).await.unwrap();
-    let admin = plane.client(users::ADMIN).await.unwrap();
-    for section in SECTIONS {
-        Grant::kind(side, section, "demo.towline.dev").to_group(users::REPLICAS).apply(&admin).await.unwrap();
-    }
-    plane
-}
-
 impl Quarter {
     async fn start() -> Self {
-        let (hub, edge) = tokio::join!(plane("quarter-hub", Side::Remote), plane("quarter-edge", Side::Local));
+        // Those of other tests have controllers of namespaces, and no user that is a replica.
+        let (hub, edge) = crate::faults::world::shared().await;
+        for (plane, side) in [(hub, Side::Remote), (edge, Side::Local)] {
+            let admin = plane.client(users::ADMIN).await.unwrap();
+            for section in SECTIONS {
+                Grant::kind(side, section, "demo.towline.dev").to_group(users::REPLICAS).apply(&admin).await.unwrap();
+            }
+        }
         let (hub_client, edge_client) =
             (hub.client(users::HUB_USER).await.unwrap(), edge.client(users::EDGE_CONTROLLER).await.unwrap());
         make_namespace(&edge_client, LEASES).await;
         make_namespace(&hub_client, SHARED).await;
         grant_election(&edge_client, LEASES, Some(users::REPLICAS)).await.unwrap();
         let mark = edge.audit().unwrap().mark().await.unwrap();
-        Self { hub, edge, hub_client, edge_client, replicas: BTreeMap::new(), mark }
+        Self { hub: Arc::clone(hub), edge: Arc::clone(edge), hub_client, edge_client, replicas: BTreeMap::new(), mark }
     }
 
     /// Starts a replica as this user, whose name is also its identity.
@@ -237,7 +232,7 @@ fn a_namespace_that_sections_in_different_replicas_share_goes_with_the_last_obje
         let ours = |user: &str, verb: &str| (user.to_owned(), verb.to_owned());
         let expected = [ours(&maker, "create"), ours(&holders["databases"], "delete")];
         assert_eq!(quarter.on_namespaces().await, expected);
-        let left = Api::<DynamicObject>::all_with(quarter.edge_client.clone(), &kind("documents"));
+        let left = quarter.on_edge("documents");
         assert!(left.list(&ListParams::default()).await.unwrap().items.is_empty());
     });
 }

@@ -32,7 +32,7 @@ pub(crate) fn run(company: Company, test: impl Future<Output = ()>) {
 #[derive(Clone, Copy)]
 pub(crate) enum Company {
     One = 1,
-    /// None: it measures times, or counts what a user reads, wherever that is.
+    /// None: it measures times, counts what a user reads, wherever that is, or stops the API server.
     None = 2,
 }
 
@@ -56,36 +56,18 @@ async fn plane(name: &str, side: Side) -> Arc<ControlPlane> {
     Arc::new(plane)
 }
 
-async fn pair(hub: &str, edge: &str) -> (Arc<ControlPlane>, Arc<ControlPlane>) {
-    tokio::join!(plane(hub, Side::Remote), plane(edge, Side::Local))
-}
-
 impl World {
-    /// On clusters that tests share.
+    /// On the clusters that tests share.
     pub(crate) async fn shared(name: &str, lease: Duration, renew: Duration) -> Self {
         static PAIR: OnceCell<(Arc<ControlPlane>, Arc<ControlPlane>)> = OnceCell::const_new();
-        let (hub, edge) = PAIR.get_or_init(async || pair("hub", "edge").await).await;
-        Self::between(Arc::clone(hub), Arc::clone(edge), name, lease, renew).await
-    }
-
-    /// On clusters of its own.
-    pub(crate) async fn own(name: &str, lease: Duration, renew: Duration) -> Self {
-        let (hub, edge) = pair(&format!("{name}-hub"), &format!("{name}-edge")).await;
-        Self::between(hub, edge, name, lease, renew).await
-    }
-
-    async fn between(
-        hub: Arc<ControlPlane>,
-        edge: Arc<ControlPlane>,
-        name: &str,
-        lease: Duration,
-        renew: Duration,
-    ) -> Self {
+        let start = async || tokio::join!(plane("hub", Side::Remote), plane("edge", Side::Local));
+        let (hub, edge) = PAIR.get_or_init(start).await;
         let hub_client = hub.client(users::HUB_USER).await.unwrap();
         let edge_client = edge.client(users::EDGE_CONTROLLER).await.unwrap();
         make_namespace(&edge_client, name).await;
         grant_election(&edge_client, name, Some(users::REPLICAS)).await.unwrap();
-        let world = Self { hub, edge, hub_client, edge_client, name: name.to_owned(), lease, renew };
+        let (hub, edge, name) = (Arc::clone(hub), Arc::clone(edge), name.to_owned());
+        let world = Self { hub, edge, hub_client, edge_client, name, lease, renew };
         for number in 0..SECTIONS {
             make_namespace(&world.hub_client, &world.namespace(number)).await;
             let object = json!({

@@ -7,7 +7,7 @@ use integration::{Filter, Towline, eventually, users};
 
 use crate::leases::world::{LIMIT, SECRET, World, run};
 
-const SECTIONS: usize = 40;
+const SECTIONS: usize = 12;
 
 fn configuration(world: &World) -> String {
     let mut text = format!("[clusters.managed]\nkubeconfig = \"{}\"\n", world.managed_kubeconfig().display());
@@ -60,7 +60,7 @@ fn many_leases_share_a_watch_and_a_client() {
             table.lines().any(|line| line.starts_with("add-on-7 ") && line.contains("leases") && line.contains("1/1")),
             "{table}"
         );
-        assert!(table.contains("lease add-on-39"), "{table}");
+        assert!(table.contains("lease add-on-11"), "{table}");
     });
 }
 

@@ -60,38 +60,6 @@ fn no_renewal_is_missed_when_new_credentials_come_and_the_old_ones_are_revoked()
 }
 
 #[test]
-fn credentials_that_run_out_are_replaced_by_new_ones_that_waited() {
-    run(async {
-        let world = World::shared("expired", users::TOWLINE).await;
-        world.ready_pod().await;
-        let mark = world.mark().await;
-        // Known by its certificate, until that runs out: from then on a 401.
-        let certificate = world.hub.client_certificate(users::TOWLINE, Duration::from_secs(10)).unwrap();
-        let kubeconfig = world.kubeconfig(&json!({"client-certificate": "tls.crt", "client-key": "tls.key"}));
-        let keys = [
-            ("kubeconfig", kubeconfig.as_str()),
-            ("tls.crt", &certificate.certificate_pem),
-            ("tls.key", &certificate.key_pem),
-        ];
-        world.put_secret(&keys).await;
-        let side_car = world.side_car(&[DURATION]).await;
-        renewed_by(&world, mark, users::TOWLINE).await;
-        // The new ones are of somebody who is granted nothing: the old ones go on, and this is reported.
-        world.offer(users::REPLICA[3]).await;
-        world
-            .report(&side_car, "refused credentials", |report| {
-                report["held"] == true
-                    && report["credentials_fault"].as_str().is_some_and(|fault| fault.contains("not allowed"))
-            })
-            .await;
-        grant_lease(&world.hub_admin, LeaseSide::Hub, &world.namespace, users::REPLICA[3], None).await.unwrap();
-        let renewals = renewed_by(&world, mark, users::REPLICA[3]).await;
-        let gaps = gaps(&renewals);
-        assert!(gaps.iter().all(|gap| *gap <= NONE_MISSED), "{gaps:?} in {renewals:?}");
-    });
-}
-
-#[test]
 fn credentials_that_were_revoked_are_replaced_at_once_when_new_ones_come() {
     run(async {
         let world = World::shared("revoked", users::TOWLINE).await;

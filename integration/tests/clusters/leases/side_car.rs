@@ -7,6 +7,7 @@ use integration::{Towline, programs, users};
 use k8s_openapi::jiff::Timestamp;
 use tokio::process::Command;
 
+use crate::leases::transitions::held_by_another;
 use crate::leases::world::{LEASE, POD, World, run};
 
 /// `kubectl get lease` as somebody who has the hub's role and nothing else.
@@ -51,19 +52,25 @@ fn flags_with_one_dash_or_two_make_and_renew_the_lease() {
 }
 
 #[test]
-fn update_is_enough_where_the_hub_does_not_grant_patch() {
+fn update_is_enough_where_the_hub_does_not_grant_patch_and_replaces_a_holder_as_well() {
     run(async {
         let world = World::shared("updates", users::STRANGER).await;
         let verbs = ["get", "create", "update"];
         grant_lease(&world.hub_admin, LeaseSide::Hub, &world.namespace, world.user, Some(&verbs)).await.unwrap();
+        held_by_another(&world, 0).await;
         world.offer(users::STRANGER).await;
         world.ready_pod().await;
         let side_car = world.side_car(&["--lease-duration=3"]).await;
         let start = Timestamp::now();
         let first = world.renewed_after(start).await;
-        world.renewed_after(first.renew_time.unwrap().0).await;
+        let next = world.renewed_after(first.renew_time.unwrap().0).await;
+        for (holder, transitions) in
+            [(first.holder_identity, first.lease_transitions), (next.holder_identity, next.lease_transitions)]
+        {
+            assert_eq!((holder.as_deref(), transitions), (Some(POD), Some(1)));
+        }
         let mark = world.mark().await;
-        world.wait_for_renewals(mark, 10).await;
+        world.wait_for_renewals(mark, 5).await;
         let requests = world.requests(mark).await;
         assert!(requests.iter().all(|request| request.verb == "update" && request.status == 200), "{requests:?}");
         drop(side_car);

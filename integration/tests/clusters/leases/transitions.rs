@@ -1,6 +1,5 @@
 //! Who holds the lease, and what a start tells of that.
 
-use integration::rbac::{LeaseSide, grant_lease};
 use integration::users;
 use k8s_openapi::api::coordination::v1::LeaseSpec;
 use k8s_openapi::jiff::Timestamp;
@@ -9,7 +8,7 @@ use serde_json::json;
 
 use crate::leases::world::{LEASE, LIMIT, POD, World, run};
 
-async fn held_by_another(world: &World, transitions: i32) {
+pub(crate) async fn held_by_another(world: &World, transitions: i32) {
     let lease = json!({
         "metadata": {"name": LEASE},
         "spec": {"holderIdentity": "another", "leaseDurationSeconds": 3, "leaseTransitions": transitions},
@@ -54,23 +53,6 @@ fn a_holder_that_is_replaced_raises_the_transitions_and_one_that_returns_does_no
         let spec = world.renewed_after(Timestamp::now()).await;
         assert_eq!(holder(&spec), (Some(POD), Some(8)));
         assert_eq!(verbs(&world, mark).await[..2], ["get", "patch"]);
-    });
-}
-
-#[test]
-fn a_holder_that_is_replaced_by_an_update_raises_the_transitions_too() {
-    run(async {
-        let world = World::shared("transitions-update", users::STRANGER).await;
-        let granted = ["get", "create", "update"];
-        grant_lease(&world.hub_admin, LeaseSide::Hub, &world.namespace, world.user, Some(&granted)).await.unwrap();
-        held_by_another(&world, 0).await;
-        world.offer(users::STRANGER).await;
-        world.ready_pod().await;
-        let _side_car = world.side_car(&["--lease-duration=3"]).await;
-        let first = world.renewed_after(Timestamp::now() - LIMIT).await;
-        assert_eq!(holder(&first), (Some(POD), Some(1)));
-        let next = world.renewed_after(first.renew_time.unwrap().0).await;
-        assert_eq!((next.holder_identity.as_deref(), next.lease_transitions), (Some(POD), Some(1)));
     });
 }
 

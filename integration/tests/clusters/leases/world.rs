@@ -50,11 +50,9 @@ impl World {
         Self::between(Arc::clone(managed), Arc::clone(hub), name, user).await
     }
 
-    /// With a hub of its own.
-    pub(crate) async fn with_own_hub(name: &str, user: &'static str) -> Self {
-        let hub = format!("{name}-hub");
-        let (shared, hub) = tokio::join!(Self::shared(name, user), plane(&hub));
-        Self::between(shared.managed, hub, &format!("{name}-own"), user).await
+    /// The same managed cluster with another hub.
+    pub(crate) async fn with_hub(&self, hub: Arc<ControlPlane>, name: &str) -> Self {
+        Self::between(Arc::clone(&self.managed), hub, name, self.user).await
     }
 
     async fn between(managed: Arc<ControlPlane>, hub: Arc<ControlPlane>, name: &str, user: &'static str) -> Self {
