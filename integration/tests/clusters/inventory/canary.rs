@@ -1,16 +1,22 @@
-//! No value of a chart, a Secret, a `ConfigMap` or an environment variable leaves the cluster or is logged, and neither does the token.
+//! No value of a chart, a Secret, a `ConfigMap` or an environment variable leaves the cluster or is logged, and neither does the token or
+//! what the API answers.
 
 use integration::Reply;
 use serde_json::json;
 
 use crate::inventory::world::{CANARY, LIMIT, World, ask, chart, run};
 
+/// What the API says in every answer.
+const WHISPER: &str = "whisper-5f0c1d";
+
 #[test]
 fn no_value_is_told_logged_stored_or_shown() {
     run(async {
         let world = World::new().await;
         world.change_token("token-canary-5f0c1d");
-        world.sink.script([Reply::Status(200), Reply::Status(500), Reply::Status(400)]);
+        // More than is read of an answer.
+        let long: &'static str = WHISPER.repeat(10_000).leak();
+        world.sink.script([Reply::Saying(200, long), Reply::Saying(500, long), Reply::Saying(400, WHISPER)]);
         let daemon = world.start("").await;
         let chart = world.helm.chart(&chart()).unwrap();
         world.helm.run(&["install", "keycloak", &chart, "--description", CANARY]).await.unwrap();
@@ -20,6 +26,12 @@ fn no_value_is_told_logged_stored_or_shown() {
         })
         .await
         .unwrap();
+        assert_eq!(
+            world.sink.told().len(),
+            3,
+            "a long answer counts by its status: the registration once, the release twice"
+        );
+        world.sink.script([Reply::Saying(200, WHISPER)]);
         world.helm.run(&["upgrade", "keycloak", &chart, "--set", "image=keycloak:24"]).await.unwrap();
         world.told("keycloak", 1).await;
         // A record that no Helm has written, and a Secret with an id that is none.
@@ -48,6 +60,7 @@ fn no_value_is_told_logged_stored_or_shown() {
         ];
         for (place, text) in places {
             assert!(!text.contains("canary-5f0c1d"), "in {place}");
+            assert!(!text.contains("whisper"), "in {place}");
             assert!(!text.contains("Y2FuYXJ5LTVmMGMxZ"), "in {place}, in base64");
         }
     });

@@ -2,12 +2,9 @@
 
 use std::time::Duration;
 
-use futures::{StreamExt, stream};
-use integration::helm::record;
-use integration::{Filter, eventually, users};
+use integration::{Filter, users};
 use serde_json::json;
 
-use crate::inventory::forged::packed;
 use crate::inventory::world::{LIMIT, World, run, small_chart};
 
 /// Requests by verb and resource.
@@ -32,10 +29,10 @@ fn one_change_costs_one_get_one_post_and_two_writes_and_an_idle_minute_nothing()
         let world = World::new().await;
         let mut daemon = world.start("").await;
         let chart = world.helm.chart(&small_chart()).unwrap();
-        for number in 0..5 {
+        for number in 2..4 {
             world.helm.run(&["install", &format!("web-{number}"), &chart]).await.unwrap();
         }
-        for number in 0..5 {
+        for number in 2..4 {
             world.told(&format!("web-{number}"), 1).await;
             world.wait_until_acknowledged(&format!("web-{number}")).await;
         }
@@ -77,7 +74,7 @@ fn one_change_costs_one_get_one_post_and_two_writes_and_an_idle_minute_nothing()
 }
 
 #[test]
-fn a_project_that_is_stopped_costs_nothing_and_what_changed_meanwhile_is_told_once() {
+fn a_project_that_is_ignored_keeps_what_it_knows_and_one_that_is_stopped_costs_nothing_until_it_goes_on() {
     run(async {
         let world = World::new().await;
         let daemon = world.start("").await;
@@ -87,6 +84,20 @@ fn a_project_that_is_stopped_costs_nothing_and_what_changed_meanwhile_is_told_on
             world.told(name, 1).await;
             world.wait_until_acknowledged(name).await;
         }
+        let before = world.status().await;
+        world.change_project("main", &json!({"helm": [{"chartName": "x"}]})).await;
+        let condition = world.wait_for_condition("main", "Ignored", "True").await;
+        assert_eq!(condition["reason"], "InstallsCharts");
+        let ignored = world.status().await;
+        for field in ["clusterUUID", "registeredHash", "helmStatus"] {
+            assert_eq!(ignored[field], before[field], "{field}");
+        }
+        assert_eq!(ignored["conditions"].as_array().map(Vec::len), Some(1), "{ignored}");
+        world.change_project("main", &json!({"helm": []})).await;
+        world.wait_for_condition("main", "Delivered", "True").await;
+        let after = world.status().await;
+        assert_eq!((&after["clusterUUID"], &after["helmStatus"]), (&before["clusterUUID"], &before["helmStatus"]));
+
         world.change_project("main", &json!({"stop": true})).await;
         let condition = world.wait_for_condition("main", "Ready", "False").await;
         assert_eq!(condition["reason"], "Stopped");
@@ -103,44 +114,5 @@ fn a_project_that_is_stopped_costs_nothing_and_what_changed_meanwhile_is_told_on
         world.told("new", 1).await;
         assert_eq!(world.sink.told().len(), 1 + 2 + 3, "the registration, and each change once");
         drop(daemon);
-    });
-}
-
-#[test]
-fn a_thousand_releases_are_reported_and_a_start_in_step_reads_none() {
-    const MOST: usize = 1000;
-    run(async {
-        let world = World::new().await;
-        let names: Vec<String> = (0..MOST).map(|number| format!("web-{number:04}")).collect();
-        let record_of = |name: &String| {
-            let document = json!({"info": {"last_deployed": "2026-11-21T21:58:40Z"}, "manifest": name.repeat(1000),
-                "chart": {"metadata": {"name": name, "appVersion": "1"}}});
-            record(name, &packed(document.to_string().as_bytes()))
-        };
-        stream::iter(&names).for_each_concurrent(8, async |name| world.create(&record_of(name)).await).await;
-        let mut daemon = world.start("").await;
-        world.sink.wait_for("of a thousand releases", MOST + 1, 3 * LIMIT, |_| true).await.unwrap();
-        world.wait_until_acknowledged(&names[MOST - 1]).await;
-        eventually("all to be acknowledged", LIMIT, async || {
-            let entries = world.status().await["helmStatus"].as_array().cloned().unwrap_or_default();
-            let acknowledged =
-                entries.iter().filter(|entry| entry["sent"] == 1 && entry["sendingHash"].is_null()).count();
-            if acknowledged == MOST { Ok(()) } else { Err(format!("{acknowledged}")) }
-        })
-        .await
-        .unwrap();
-        let audit = world.plane.audit().unwrap();
-        let mark = audit.mark().await.unwrap();
-        daemon.start_again().await.unwrap();
-        daemon.wait_ready(LIMIT).await.unwrap();
-        world.create(&record_of(&"first".to_owned())).await;
-        world.told("first", 1).await;
-        world.wait_until_acknowledged("first").await;
-        let reads = Filter::since(mark).user(users::TOWLINE).verb("get").resource("secrets");
-        assert_eq!(audit.count(&reads).await.unwrap(), 1);
-        assert_eq!(world.sink.told().len(), MOST + 2);
-        // Without the pages of the program itself, which a debug build has many of.
-        let used = daemon.usage().unwrap().anonymous;
-        assert!(used < 64 << 20, "{used} bytes");
     });
 }

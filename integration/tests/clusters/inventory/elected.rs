@@ -41,23 +41,11 @@ async fn two_replicas() -> (World, Vec<Towline>, String) {
     (world, replicas, chart)
 }
 
+/// A replica that is killed hands nothing over: its lease expires. One that ends does.
 #[test]
-fn one_replica_reports_and_a_handover_tells_nothing_twice() {
+fn one_replica_reports_and_neither_a_kill_nor_a_handover_tells_anything_twice() {
     run(async {
         let (world, mut replicas, chart) = two_replicas().await;
-        let gone = replicas.remove(0);
-        assert!(gone.terminate(LIMIT).await.unwrap().success());
-        world.helm.run(&["upgrade", "a", &chart, "--set", "value=2"]).await.unwrap();
-        world.told("a", 2).await;
-        assert_eq!(world.sink.told().len(), 4, "the registration, two releases and one change");
-    });
-}
-
-/// A replica that is killed hands nothing over: its lease expires.
-#[test]
-fn after_a_kill_the_other_replica_reports_when_the_lease_has_expired() {
-    run(async {
-        let (world, replicas, chart) = two_replicas().await;
         // Its post is under way, and its answer never comes.
         world.sink.script([integration::Reply::Hang]);
         world.helm.run(&["upgrade", "a", &chart, "--set", "value=2"]).await.unwrap();
@@ -69,8 +57,16 @@ fn after_a_kill_the_other_replica_reports_when_the_lease_has_expired() {
         world.wait_until_acknowledged("a").await;
         world.helm.run(&["upgrade", "b", &chart, "--set", "value=2"]).await.unwrap();
         world.told("b", 2).await;
+        world.wait_until_acknowledged("b").await;
         assert_eq!(world.sink.told().len(), 6, "the registration, two releases, a change twice and a change");
         let section = replicas[1].admin().section("inventory").await.unwrap();
         assert_eq!(section["releases"], 2, "{section}");
+
+        replicas[0].start_again().await.unwrap();
+        replicas[0].wait_ready(LIMIT).await.unwrap();
+        assert!(replicas[1].terminate(LIMIT).await.unwrap().success());
+        world.helm.run(&["upgrade", "a", &chart, "--set", "value=3"]).await.unwrap();
+        world.told("a", 3).await;
+        assert_eq!(world.sink.told().len(), 7, "and another change once");
     });
 }

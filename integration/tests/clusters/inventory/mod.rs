@@ -11,7 +11,6 @@
 )]
 
 mod alone;
-mod answers;
 mod belongs;
 mod canary;
 mod costs;

@@ -1,10 +1,10 @@
-//! Which project counts and what it asks for; absent fields, ids, and permissions that are missing.
+//! Which project counts and what it asks for; permissions and fields that are missing.
 
 use integration::{Towline, crds, eventually, users};
-use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::Api;
 use kube::api::DeleteParams;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::inventory::world::{LIMIT, World, brief, run, small_chart};
 
@@ -64,129 +64,9 @@ fn without_a_project_nothing_is_collected_and_of_several_the_first_counts() {
 }
 
 #[test]
-fn a_project_that_has_counted_keeps_what_it_knows_while_it_is_ignored() {
-    run(async {
-        let world = World::new().await;
-        let daemon = world.start("").await;
-        let chart = world.helm.chart(&small_chart()).unwrap();
-        world.helm.run(&["install", "web", &chart]).await.unwrap();
-        world.told("web", 1).await;
-        world.wait_until_acknowledged("web").await;
-        let before = world.status().await;
-        world.change_project("main", &json!({"helm": [{"chartName": "x"}]})).await;
-        let condition = world.wait_for_condition("main", "Ignored", "True").await;
-        assert_eq!(condition["reason"], "InstallsCharts");
-        let ignored = world.status().await;
-        for field in ["clusterUUID", "registeredHash", "helmStatus"] {
-            assert_eq!(ignored[field], before[field], "{field}");
-        }
-        assert_eq!(ignored["conditions"].as_array().map(Vec::len), Some(1), "{ignored}");
-        world.change_project("main", &json!({"helm": []})).await;
-        world.wait_for_condition("main", "Delivered", "True").await;
-        let after = world.status().await;
-        assert_eq!((&after["clusterUUID"], &after["helmStatus"]), (&before["clusterUUID"], &before["helmStatus"]));
-        assert_eq!(world.sink.told().len(), 2, "the registration and the release once");
-        drop(daemon);
-    });
-}
-
-#[test]
-fn releases_of_denied_namespaces_are_not_told_and_are_forgotten_without_a_post() {
-    run(async {
-        let world = World::without_project().await;
-        world.project("main", &json!({"denyNamespaces": ["secret"]})).await;
-        let daemon = world.start("").await;
-        let chart = world.helm.chart(&small_chart()).unwrap();
-        for (namespace, name) in [("secret", "hidden"), ("secret-not", "web"), ("other", "last")] {
-            world.helm.run(&["install", name, &chart, "--namespace", namespace, "--create-namespace"]).await.unwrap();
-        }
-        for name in ["web", "last"] {
-            world.told(name, 1).await;
-            world.wait_until_acknowledged(name).await;
-        }
-        world.change_project("main", &json!({"denyNamespaces": ["secret-not"]})).await;
-        world.told("hidden", 1).await;
-        world.wait_until_acknowledged("hidden").await;
-        assert_eq!(
-            world.status().await["reconcileHelmReleases"],
-            json!({"hidden": "secret/hidden 1", "last": "other/last 1"})
-        );
-        assert_eq!(world.accepted("web").len(), 1, "it was told that it is gone");
-        drop(daemon);
-    });
-}
-
-#[test]
-fn the_secret_uuid_gives_the_id_and_one_that_is_unusable_makes_releases_wait() {
-    run(async {
-        let world = World::new().await;
-        let secret = |value: &str| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "uuid", "namespace": "default"}, "stringData": {"uuid": value}});
-        world.create(&secret("not an id")).await;
-        let daemon = world.start("").await;
-        let chart = world.helm.chart(&small_chart()).unwrap();
-        world.helm.run(&["install", "web", &chart]).await.unwrap();
-        world.helm.run(&["install", "other", &chart, "--namespace", "other", "--create-namespace"]).await.unwrap();
-        world.told("other", 1).await;
-        eventually("the release to be named", LIMIT, async || {
-            let section = daemon.admin().section("inventory").await.map_err(|error| error.to_string())?;
-            let expected =
-                json!([{"release": "default/web", "reason": "the Secret uuid in namespace default has no usable id"}]);
-            if section["problems"] == expected { Ok(()) } else { Err(section.to_string()) }
-        })
-        .await
-        .unwrap();
-        assert!(world.accepted("web").is_empty());
-        let secrets: Api<k8s_openapi::api::core::v1::Secret> = Api::namespaced(world.admin.clone(), "default");
-        secrets.delete("uuid", &DeleteParams::default()).await.unwrap();
-        world.create(&secret("given-1")).await;
-        let id =
-            |body: &Value| (body["app_api_info"]["app_uuid"].clone(), body["app_api_info"]["hossted_helm"].clone());
-        eventually("the given id", LIMIT, async || {
-            let last = world.accepted("web").last().map(&id);
-            if last == Some((json!("A-given-1"), json!(true))) { Ok(()) } else { Err(format!("{last:?}")) }
-        })
-        .await
-        .unwrap();
-        let before = world.accepted("web").len();
-        secrets.delete("uuid", &DeleteParams::default()).await.unwrap();
-        let told = world.told("web", before + 1).await;
-        assert_eq!(id(&told[before]), (json!("A-given-1"), json!(false)), "the one in the status");
-    });
-}
-
-#[test]
-fn fields_that_the_api_server_leaves_out_are_left_out_and_sizes_are_bytes() {
-    run(async {
-        let world = World::new().await;
-        let labels = json!({"app.kubernetes.io/instance": "web", "app.kubernetes.io/managed-by": "Helm"});
-        let object = |api: &str, kind: &str, name: &str, spec: Value| json!({"apiVersion": api, "kind": kind, "metadata": {"name": name, "namespace": "default", "labels": labels}, "spec": spec});
-        world
-            .create(&object("v1", "Service", "outside", json!({"type": "ExternalName", "externalName": "a.example"})))
-            .await;
-        let backend = json!({"defaultBackend": {"service": {"name": "a", "port": {"number": 80}}}});
-        world.create(&object("networking.k8s.io/v1", "Ingress", "plain", backend)).await;
-        for (name, storage) in [("a", "1.5Gi"), ("b", "0.5"), ("c", "1e3"), ("d", "1E"), ("e", "100m"), ("f", "8Ei")] {
-            let spec = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": storage}}});
-            world.create(&object("v1", "PersistentVolumeClaim", name, spec)).await;
-        }
-        let daemon = world.start("").await;
-        let chart = world.helm.chart(&small_chart()).unwrap();
-        world.helm.run(&["install", "web", &chart]).await.unwrap();
-        let info = world.told("web", 1).await[0]["app_info"].clone();
-        assert_eq!(info["pod_info"], json!([]));
-        assert_eq!(info["service_info"], json!([{"name": "outside", "namespace": "default"}]));
-        assert_eq!(info["ingress_info"], json!([{"name": "plain", "namespace": "default"}]));
-        let sizes: Vec<i64> =
-            info["volume_info"].as_array().unwrap().iter().map(|claim| claim["size"].as_i64().unwrap()).collect();
-        assert_eq!(sizes, [1536 << 20, 1, 1000, 1_000_000_000_000_000_000, 1, i64::MAX]);
-        drop(daemon);
-    });
-}
-
-#[test]
 fn a_permission_that_is_missing_is_named_and_reports_begin_when_it_is_granted() {
     run(async {
-        let world = World::alone("forbidden").await;
+        let world = World::new().await;
         let bindings: Api<ClusterRoleBinding> = Api::all(world.admin.clone());
         bindings.delete("towline-inventory", &DeleteParams::default()).await.unwrap();
         let rules = json!([{"apiGroups": ["hossted.com"], "resources": ["hosstedprojects", "hosstedprojects/status"], "verbs": ["*"]},
@@ -222,6 +102,8 @@ fn a_permission_that_is_missing_is_named_and_reports_begin_when_it_is_granted() 
         let (succeeded, text) = checked().await;
         assert!(succeeded && !text.contains("drops"), "{text}");
         drop(daemon);
+        bindings.delete("few", &DeleteParams::default()).await.unwrap();
+        Api::<ClusterRole>::all(world.admin.clone()).delete("few", &DeleteParams::default()).await.unwrap();
     });
 }
 

@@ -160,51 +160,24 @@ fn a_release_that_is_stored_in_another_namespace_is_told_with_its_own_and_stays_
 }
 
 #[test]
-fn a_pod_that_has_only_the_labels_of_its_selector_belongs_to_the_release() {
-    run(async {
-        let world = World::new().await;
-        let _daemon = world.start("").await;
-        let pod = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: \"{{ .Release.Name }}-0\"\n  labels: {app.kubernetes.io/name: bare, \
-                   app.kubernetes.io/instance: \"{{ .Release.Name }}\"}\nspec:\n  containers: [{name: main, image: \"bare:1\"}]\n";
-        let chart = world.helm.chart(&Chart::new("bare", "1").with("templates/pod.yaml", pod)).unwrap();
-        world.helm.run(&["install", "web", &chart]).await.unwrap();
-        let told = world.told("web", 1).await;
-        let expected = json!([{"name": "web-0", "namespace": "default", "image": "bare:1", "images": ["bare:1"], "status": "Pending"}]);
-        assert_eq!(told[0]["app_info"]["pod_info"], expected);
-    });
-}
-
-#[test]
-fn a_release_that_is_replaced_by_another_of_equal_revision_is_told_once() {
-    run(async {
-        let world = World::new().await;
-        let mut daemon = world.start("").await;
-        let chart = world.helm.chart(&small_chart()).unwrap();
-        world.helm.run(&["install", "web", &chart]).await.unwrap();
-        world.told("web", 1).await;
-        world.wait_until_acknowledged("web").await;
-        daemon.kill9().await.unwrap();
-        world.helm.run(&["uninstall", "web"]).await.unwrap();
-        world.helm.run(&["install", "web", &chart]).await.unwrap();
-        daemon.start_again().await.unwrap();
-        let told = world.told("web", 2).await;
-        assert_eq!(brief(&told[1]), (1, "deployed".to_owned()));
-        assert_ne!(told[1]["app_info"]["helm_info"]["updated"], told[0]["app_info"]["helm_info"]["updated"]);
-        assert_eq!(told[1]["app_api_info"], told[0]["app_api_info"]);
-    });
-}
-
-#[test]
-fn releases_of_one_name_and_names_with_dots_are_told_apart() {
+fn releases_of_one_name_and_names_with_dots_are_told_apart_and_a_pod_needs_only_the_labels_of_its_selector() {
     run(async {
         let world = World::new().await;
         let daemon = world.start("").await;
-        let chart = world.helm.chart(&small_chart()).unwrap();
+        let pod = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: \"{{ .Release.Name }}-0\"\n  labels: {app.kubernetes.io/name: bare, \
+                   app.kubernetes.io/instance: \"{{ .Release.Name }}\"}\nspec:\n  containers: [{name: main, image: \"bare:1\"}]\n";
+        let chart = world.helm.chart(&Chart::new("bare", "1").with("templates/pod.yaml", pod)).unwrap();
         for (namespace, name) in [("a", "web"), ("b", "web"), ("a", "web.v1.site")] {
             world.helm.run(&["install", name, &chart, "--namespace", namespace, "--create-namespace"]).await.unwrap();
         }
         let told = world.told("web", 2).await;
         assert_ne!(told[0]["app_api_info"]["app_uuid"], told[1]["app_api_info"]["app_uuid"]);
+        for told in told {
+            let pods = &told["app_info"]["pod_info"];
+            let namespace = &told["app_info"]["helm_info"]["namespace"];
+            let expected = json!([{"name": "web-0", "namespace": namespace, "image": "bare:1", "images": ["bare:1"], "status": "Pending"}]);
+            assert_eq!(*pods, expected);
+        }
         world.told("web.v1.site", 1).await;
         world.wait_until_acknowledged("web.v1.site").await;
         eventually("the status to have all three", LIMIT, async || {
@@ -221,7 +194,7 @@ fn releases_of_one_name_and_names_with_dots_are_told_apart() {
 #[test]
 fn config_maps_store_releases_too() {
     run(async {
-        let mut world = World::alone("configmaps").await;
+        let mut world = World::new().await;
         world.helm = world.helm.storing_in("configmap");
         grant_inventory_of_config_maps(&world.admin).await.unwrap();
         let id = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "uuid", "namespace": "default"},

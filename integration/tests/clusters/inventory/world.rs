@@ -186,14 +186,6 @@ impl World {
         Self::on(Plane { plane, is_shared: true }, sink).await
     }
 
-    /// With a project, on an API server that this test does to what it likes.
-    pub(crate) async fn alone(name: &str) -> Self {
-        let world = Self::without_crd(name).await;
-        crds::install(&world.admin, crds::HOSSTED_PROJECTS).await.unwrap();
-        world.main_project().await;
-        world
-    }
-
     pub(crate) async fn without_crd(name: &str) -> Self {
         let options = Options { controller_manager: false, ..Options::named(name) };
         Self::of(options, false, Sink::start().await.unwrap()).await
