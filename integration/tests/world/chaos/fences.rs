@@ -58,19 +58,11 @@ pub(crate) fn fenced(fleet: &Fleet, claims: &Claims) -> Vec<Fenced> {
     all
 }
 
-#[test]
-fn a_worker_that_is_frozen_at_any_step_of_a_first_pass_sends_nothing_more_when_another_one_has_taken_over() {
-    // It asks who the cluster is and how the kind is served, looks four times, and applies four times.
-    run(frozen_at_every_step("first", None, 10));
-}
-
-#[test]
-fn a_worker_that_is_frozen_at_any_step_of_a_change_sends_nothing_more_when_another_one_has_taken_over() {
-    // It applies twice, looks twice, and deletes twice.
-    run(frozen_at_every_step("change", Some(json!([resource("a", "2"), resource("c", "2")])), 6));
-}
-
-const CLUSTERS: usize = 12;
+/// The database, and the namespace of the documents.
+const NAME: &str = "change";
+const CLUSTERS: usize = 8;
+/// Of the pass over a change: it applies twice, looks twice, and deletes twice.
+const STEPS: usize = 6;
 /// A request may be held for long.
 const KEYS: &str = "mass_delete_guard = false\nrequest_timeout = \"2m\"";
 
@@ -80,68 +72,64 @@ fn resource(name: &str, data: &str) -> Value {
 }
 
 /// One worker is frozen while its pass over each cluster is at another step, another one takes over all of them, and then the first
-/// one is thawed. A pass has so many steps.
-async fn frozen_at_every_step(name: &str, edit: Option<Value>, steps: usize) {
-    let mut fleet = Fleet::new(name).await;
-    for number in 0..CLUSTERS {
-        let labels = [("ns", format!("{name}-{number}"))].map(|(key, value)| (key.to_owned(), value));
-        fleet.register(name, &format!("c{number}"), &labels.into()).await;
-    }
-    let resources = ["a", "b", "c", "d"].map(|name| resource(name, "1"));
-    let spec = json!({"clusterDeploymentSelector": {}, "enableResourceTemplates": true, "resourceApplyMode": "Sync",
+/// one is thawed.
+#[test]
+fn a_worker_that_is_frozen_at_any_step_of_a_change_sends_nothing_more_when_another_one_has_taken_over() {
+    run(async {
+        let mut fleet = Fleet::new(NAME).await;
+        for number in 0..CLUSTERS {
+            let labels = [("ns", format!("{NAME}-{number}"))].map(|(key, value)| (key.to_owned(), value));
+            fleet.register(NAME, &format!("c{number}"), &labels.into()).await;
+        }
+        let resources = ["a", "b", "c", "d"].map(|name| resource(name, "1"));
+        let spec = json!({"clusterDeploymentSelector": {}, "enableResourceTemplates": true, "resourceApplyMode": "Sync",
         "resources": resources});
-    fleet.send(&Request::post("/v1/selectorsyncsets", &json!({"name": "all", "spec": spec}))).await;
-    let mut generation = 1;
-    if let Some(resources) = edit {
+        fleet.send(&Request::post("/v1/selectorsyncsets", &json!({"name": "all", "spec": spec}))).await;
         fleet.start_worker(KEYS).await;
-        all_done(&fleet, name, generation).await;
+        all_done(&fleet, 1).await;
         hold_each_at_another_step(&fleet);
-        generation += 1;
-        change(&fleet, &resources).await;
-    } else {
-        hold_each_at_another_step(&fleet);
-        fleet.start_worker(KEYS).await;
-    }
-    let first = fleet.workers[0].process_id();
-    let held = eventually("all passes to be held or done", LIMIT, async || {
-        let mut held = 0;
-        for (number, place) in fleet.places.iter().enumerate() {
-            let is_held = place.endpoint.is_holding();
-            held += usize::from(is_held);
-            if !is_held && !is_done(&fleet, name, number, generation).await {
-                return Err(format!("cluster {number} was asked {} times", place.endpoint.asked().len()));
+        change(&fleet, &json!([resource("a", "2"), resource("c", "2")])).await;
+        let first = fleet.workers[0].process_id();
+        let held = eventually("all passes to be held or done", LIMIT, async || {
+            let mut held = 0;
+            for (number, place) in fleet.places.iter().enumerate() {
+                let is_held = place.endpoint.is_holding();
+                held += usize::from(is_held);
+                if !is_held && !is_done(&fleet, number, 2).await {
+                    return Err(format!("cluster {number} was asked {} times", place.endpoint.asked().len()));
+                }
             }
+            Ok(held)
+        });
+        assert_eq!(held.await.unwrap(), STEPS);
+        fleet.workers[0].freeze().unwrap();
+        let asked: Vec<usize> = fleet.places.iter().map(|place| place.endpoint.asked().len()).collect();
+        // What was under way is carried out.
+        fleet.places.iter().for_each(|place| place.endpoint.hold(Hold::None));
+        fleet.start_worker(KEYS).await;
+        all_done(&fleet, 2).await;
+        fleet.workers[1].freeze().unwrap();
+        fleet.thaw(0);
+        // It works on a cluster again when it knows that its claims had run out.
+        change(&fleet, &json!([resource("e", "3")])).await;
+        all_done(&fleet, 3).await;
+        fleet.thaw(1);
+        let claims = Claims::read(&fleet.database).await;
+        fenced(&fleet, &claims);
+        // No write was on its way when the first worker was frozen, so there is no exception for one. A look that was about to connect is sent
+        // after the thaw: reads, which do no harm, are checked only when they begin.
+        for (number, place) in fleet.places.iter().enumerate() {
+            let after = place.endpoint.asked().split_off(asked[number]);
+            for asked in after.iter().filter(|asked| asked.process == Some(first) && asked.method != Method::GET) {
+                let claim = claims.of(&place.id, &fleet.holders[&first], asked.at);
+                assert!(claim.is_some(), "cluster {number}: {asked:?} in {after:#?}");
+            }
+            let left: Vec<_> = fleet.held(number).await.into_iter().collect();
+            let data = [("a".to_owned(), "3".to_owned())].into();
+            assert_eq!(left, [((false, "e".to_owned()), data)], "cluster {number}");
         }
-        Ok(held)
+        assert!(claims.takeovers() >= STEPS, "{}", claims.takeovers());
     });
-    assert_eq!(held.await.unwrap(), steps);
-    fleet.workers[0].freeze().unwrap();
-    let asked: Vec<usize> = fleet.places.iter().map(|place| place.endpoint.asked().len()).collect();
-    // What was under way is carried out.
-    fleet.places.iter().for_each(|place| place.endpoint.hold(Hold::None));
-    fleet.start_worker(KEYS).await;
-    all_done(&fleet, name, generation).await;
-    fleet.workers[1].freeze().unwrap();
-    fleet.thaw(0);
-    // It works on a cluster again when it knows that its claims had run out.
-    change(&fleet, &json!([resource("e", "3")])).await;
-    all_done(&fleet, name, generation + 1).await;
-    fleet.thaw(1);
-    let claims = Claims::read(&fleet.database).await;
-    fenced(&fleet, &claims);
-    // No write was on its way when the first worker was frozen, so there is no exception for one. A look that was about to connect is sent
-    // after the thaw: reads, which do no harm, are checked only when they begin.
-    for (number, place) in fleet.places.iter().enumerate() {
-        let after = place.endpoint.asked().split_off(asked[number]);
-        for asked in after.iter().filter(|asked| asked.process == Some(first) && asked.method != Method::GET) {
-            let claim = claims.of(&place.id, &fleet.holders[&first], asked.at);
-            assert!(claim.is_some(), "cluster {number}: {asked:?} in {after:#?}");
-        }
-        let left: Vec<_> = fleet.held(number).await.into_iter().collect();
-        let data = [("a".to_owned(), "3".to_owned())].into();
-        assert_eq!(left, [((false, "e".to_owned()), data)], "cluster {number}");
-    }
-    assert!(claims.takeovers() >= steps, "{}", claims.takeovers());
 }
 
 /// Holds the next request to the first cluster, the one after it to the second, and so on.
@@ -155,10 +143,10 @@ async fn change(fleet: &Fleet, resources: &Value) {
     fleet.send(&Request::merge_patch("/v1/selectorsyncsets/all", &json!({"spec": {"resources": resources}}))).await;
 }
 
-async fn all_done(fleet: &Fleet, name: &str, generation: u64) {
+async fn all_done(fleet: &Fleet, generation: u64) {
     for number in 0..CLUSTERS {
         let done = eventually(format!("generation {generation} on cluster {number}"), LIMIT, async || {
-            if is_done(fleet, name, number, generation).await { Ok(()) } else { Err("it is not there".to_owned()) }
+            if is_done(fleet, number, generation).await { Ok(()) } else { Err("it is not there".to_owned()) }
         });
         if let Err(error) = done.await {
             panic!("{error}\n{}", fleet.log());
@@ -166,8 +154,8 @@ async fn all_done(fleet: &Fleet, name: &str, generation: u64) {
     }
 }
 
-async fn is_done(fleet: &Fleet, name: &str, number: usize, generation: u64) -> bool {
-    let status = fleet.send(&Request::get(&format!("/v1/clustersyncs/{name}/c{number}"))).await;
+async fn is_done(fleet: &Fleet, number: usize, generation: u64) -> bool {
+    let status = fleet.send(&Request::get(&format!("/v1/clustersyncs/{NAME}/c{number}"))).await;
     let entry = &status["status"]["selectorSyncSets"][0];
     entry["result"] == "Success" && entry["observedGeneration"] == generation
 }

@@ -15,13 +15,11 @@ use crate::status_sync::check::{check, tells};
 use crate::status_sync::world::{LIMIT, Stage, run};
 
 /// Policies with a row for each cluster.
-pub(crate) async fn policies(stage: &Stage, count: usize, clusters: usize) -> Vec<String> {
-    let mut uids = Vec::new();
+pub(crate) async fn policies(stage: &Stage, count: usize, clusters: usize) {
     for index in 0..count {
-        uids.push(stage.wanted("policies", &format!("p{index:03}")).await);
+        stage.wanted("policies", &format!("p{index:03}")).await;
     }
     comply_in(stage, 1..=clusters).await;
-    uids
 }
 
 /// Rows of these clusters for each policy that there is.
@@ -59,37 +57,6 @@ pub(crate) async fn all_have(stage: &Stage, clusters: usize) {
     }
     let found = entries(stage).await;
     assert!(found.iter().all(|count| *count == clusters), "not {clusters} in each any more: {found:?}");
-}
-
-/// Waits until a statement of the daemon is in the middle of its result: the server waits for the daemon to read on.
-pub(crate) async fn in_the_middle(stage: &Stage) -> i32 {
-    let sql = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'towline' \
-               AND state = 'active' AND wait_event = 'ClientWrite'";
-    eventually("a statement in the middle of its result", LIMIT, async || {
-        let found = stage.sql.query_opt(sql, &[]).await.map_err(|error| error.to_string())?;
-        found.map(|row| row.get(0)).ok_or_else(|| "none".to_owned())
-    })
-    .await
-    .unwrap()
-}
-
-/// Slow writes, so that a result is long on its way.
-const SLOW: &str = "interval = \"200ms\"\nfamilies = [\"policies\"]";
-
-#[test]
-fn a_backend_that_is_terminated_in_the_middle_of_a_result_leaves_nothing_half_written() {
-    run(async {
-        let stage = Stage::new("terminated").await;
-        policies(&stage, 100, 900).await;
-        let towline = Towline::start(&stage.one_at_a_time(SLOW), &[]).await.expect("the daemon starts");
-        let pid = in_the_middle(&stage).await;
-        stage.execute(&format!("SELECT pg_terminate_backend({pid})"), &[]).await;
-        stage.family(&towline, "policies", "a lost statement", |report| report["failure"]["kind"] == "lost").await;
-        let found = entries(&stage).await;
-        assert!(found.iter().all(|count| [0, 900].contains(count)), "{found:?}");
-        all_have(&stage, 900).await;
-        stage.family(&towline, "policies", "no failure", |report| report["failure"].is_null()).await;
-    });
 }
 
 #[test]

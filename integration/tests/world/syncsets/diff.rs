@@ -512,20 +512,16 @@ fn a_diff_foresees_what_a_pass_refuses_itself() {
         let (absent, late) = (format!("{no_account} absent: create that before it"), format!("{no_account} late"));
         let cases: Vec<(&str, Vec<Value>, Option<String>)> = vec![
             ("Apply", vec![token("absent", None)], Some(absent.clone())),
-            ("CreateOrUpdate", vec![token("absent", None)], Some(absent.clone())),
             ("CreateOnly", vec![token("absent", None)], Some(absent)),
             ("Apply", vec![token("late", None), account("late")], Some(late)),
             ("Apply", vec![token("there", Some(uid))], Some(format!("{another} there"))),
             ("Apply", vec![account("brought"), token("brought", Some(uid))], Some(format!("{another} brought"))),
             ("Apply", vec![account("fine"), token("fine", None)], None),
-            ("CreateOnly", vec![token("there", None)], None),
-            ("Apply", vec![listing("plain-new", "plain", "/spec/plain/*/a")], Some(part("plain/*/a"))),
             ("Apply", vec![listing("plain-there", "plain", "/spec/plain/*/a")], Some(part("plain/*/a"))),
             ("CreateOrUpdate", vec![listing("update-there", "keyed", "/spec/keyed/*/a")], Some(part("keyed/*/a"))),
             ("Apply", vec![service("selecting")], Some(part("selector/b"))),
             ("CreateOrUpdate", vec![service("patched")], None),
             ("Apply", vec![listing("keyed-there", "keyed", "/spec/keyed/*/a")], None),
-            ("Apply", vec![listing("keyed-new", "keyed", "/spec/keyed/*/a")], None),
             ("Apply", vec![listing("whole", "plain", "/spec/plain")], None),
         ];
         for (number, (behavior, resources, refusal)) in cases.iter().enumerate() {
