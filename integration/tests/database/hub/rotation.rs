@@ -214,7 +214,7 @@ fn a_rotation_reads_pages_of_a_few_mib() {
         let hub = Keyed::start(&database, "pages").await;
         let mut client = hub.replica.client();
         for number in 0..5 {
-            let kubeconfig = "k".repeat(3 << 20);
+            let kubeconfig = "k".repeat(9 << 18);
             let document = json!({"namespace": "foo", "name": format!("c{number}"), "kubeconfig": kubeconfig});
             client
                 .send(&Request::post("/v1/clusters", &document))
