@@ -83,7 +83,7 @@ fn a_worker_that_is_frozen_at_any_step_of_a_change_sends_nothing_more_when_anoth
         }
         let resources = ["a", "b", "c", "d"].map(|name| resource(name, "1"));
         let spec = json!({"clusterDeploymentSelector": {}, "enableResourceTemplates": true, "resourceApplyMode": "Sync",
-        "resources": resources});
+            "resources": resources});
         fleet.send(&Request::post("/v1/selectorsyncsets", &json!({"name": "all", "spec": spec}))).await;
         fleet.start_worker(KEYS).await;
         all_done(&fleet, 1).await;
