@@ -147,11 +147,11 @@ fn many_deletions_at_once_cost_one_write_each_and_one_more_at_most() {
 }
 
 /// Waits until the daemon's write was carried out by a cluster to which it is connected by a link; its answer is lost.
-async fn carried_out(place: &Place, plane: &ControlPlane, since: Mark, verb: &str, subresource: &str) {
+async fn carried_out(place: &Place, cluster: &ControlPlane, since: Mark, verb: &str, subresource: &str) {
     let write = Filter::since(since).user(users::TOWLINE).verb(verb).resource("databases").name("orders");
     let write = write.subresource(subresource).namespace(&place.namespace("a"));
-    eventually(format!("the {verb} to be carried out on {}", plane.name()), LIMIT, async || {
-        let all = plane.audit().unwrap().records(&write).await.map_err(|error| error.to_string())?;
+    eventually(format!("the {verb} to be carried out on {}", cluster.name()), LIMIT, async || {
+        let all = cluster.audit().unwrap().records(&write).await.map_err(|error| error.to_string())?;
         if all.iter().any(|record| record.status < 300) { Ok(()) } else { Err(format!("{all:?}")) }
     })
     .await
