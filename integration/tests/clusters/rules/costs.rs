@@ -284,9 +284,9 @@ async fn full(user: &str) -> Section {
     grant(world, user).await;
     let settings = "secret_names = [\"database-credentials\", \"database-watched\"]";
     let config = format!(
-        "[clusters.hub]\nkubeconfig = {:?}\n[clusters.edge]\nkubeconfig = {:?}\n{}",
-        world.hub.kubeconfig(user).unwrap(),
-        world.edge.kubeconfig(user).unwrap(),
+        "[clusters.hub]\nkubeconfig = \"{}\"\n[clusters.edge]\nkubeconfig = \"{}\"\n{}",
+        world.hub.kubeconfig(user).unwrap().display(),
+        world.edge.kubeconfig(user).unwrap().display(),
         sync("idle", &databases(), settings)
     );
     let section = Section::start_config("idle", databases(), &config, |mapping| {
