@@ -12,7 +12,7 @@ fn clusters_that_lose_their_labels_one_by_one_lose_objects_until_the_limit_is_re
     run(async {
         let world = World::new("wiped", 30).await;
         let mut deleted = 0;
-        for numbers in (0..12).map(|number| number..number + 1).chain([12..30]) {
+        for numbers in (0..12).map(|number| number..number + 1).chain(std::iter::once(12..30)) {
             for number in numbers {
                 world.relabels(number, &TEST).await;
             }

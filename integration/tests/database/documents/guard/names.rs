@@ -68,7 +68,7 @@ fn clusters_that_are_relabelled_one_by_one_lose_objects_until_the_limit_is_reach
     run(async {
         let world = regional("renamed", 30).await;
         let mut deleted = 0;
-        for numbers in (0..12).map(|number| number..number + 1).chain([12..30]) {
+        for numbers in (0..12).map(|number| number..number + 1).chain(std::iter::once(12..30)) {
             all_in(&world, numbers, "b").await;
             world.leader.all().await;
             deleted += passed(&world).await;
