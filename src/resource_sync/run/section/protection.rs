@@ -56,19 +56,22 @@ impl Section {
     }
 
     /// How many pairs of its own the section has. The caches are shared with other sections, so the pairs have to be counted;
-    /// that is done at most once a second.
+    /// that is done at most once a second. A count of caches that are not complete yet is too low for a decision, and not kept.
     pub(crate) fn own_pairs(&self) -> usize {
         let now = Instant::now();
         if let Some(count) = self.index(|index| index.own_pairs(now)) {
             return count;
         }
+        let is_complete = self.is_listed();
         let remotes = self.watches.remote.store();
         let is_own = |local: &Arc<Object>| {
             let pair = self.mapping.pair_of_local(&local.key);
             pair.is_some_and(|pair| self.is_own(local, remotes.get(&pair.remote).as_deref()))
         };
         let count = self.watches.local.store().objects().iter().filter(|local| is_own(local)).count();
-        self.index(|index| index.counted_own_pairs(count, now));
+        if is_complete {
+            self.index(|index| index.counted_own_pairs(count, now));
+        }
         count
     }
 
