@@ -21,7 +21,7 @@ use fleet::Places;
 /// Failures that are shown, and clusters that do not answer.
 const MOST_FAILURES: i64 = 20;
 const MOST_UNREACHABLE: i64 = 20;
-/// Rollouts that have stopped and are shown.
+/// Rollouts that have stopped or gone back, and are shown.
 const MOST_STOPPED: i64 = 20;
 /// Clusters that do not answer and are named beside failures.
 const FIRST_UNREACHABLE: usize = 5;
@@ -84,8 +84,10 @@ pub struct Counted {
     pub unreachable: Vec<UnreachableCluster>,
     pub suspended: Vec<SuspendedSyncset>,
     pub rollouts: BTreeMap<RolloutGroup, usize>,
-    /// Rollouts that have stopped, for whatever reason; not all if they are many.
+    /// Rollouts that have stopped, for whatever reason, or gone back: those first that need somebody; not all if they are many.
     pub stopped: Vec<ShownRollout>,
+    /// How many more of them there are.
+    pub more_stopped: usize,
     pub work: Counts,
     pub dispatcher: DispatcherState,
 }
@@ -282,9 +284,9 @@ impl Counted {
         }
         counted.failures = failures(database).await?;
         counted.suspended = suspended(database).await?;
-        let stopped = [RolloutGroup::Paused, RolloutGroup::Stopped, RolloutGroup::Aborted];
+        let stopped = [RolloutGroup::Paused, RolloutGroup::Stopped, RolloutGroup::Aborted, RolloutGroup::RolledBack];
         if stopped.iter().any(|group| counted.rollouts.contains_key(group)) {
-            counted.stopped = stopped_rollouts(database, MOST_STOPPED).await?;
+            (counted.stopped, counted.more_stopped) = stopped_rollouts(database, MOST_STOPPED).await?;
         }
         Ok(counted)
     }
