@@ -92,6 +92,8 @@ pub struct PassPlan {
     pub gone: BTreeSet<Uuid>,
     /// Whether everything that was sent before is compared with what is there.
     pub is_full: bool,
+    /// Whether it reads health before the time of what else is left to be done, and is no attempt at that.
+    pub is_early: bool,
     /// Whether it first finds out which cluster this is.
     pub identifies: bool,
     /// Whether it first asks whether the cluster answers at all.
@@ -158,13 +160,33 @@ impl Action {
             (true, false) => Probe::Due,
             (true, true) => Probe::Demanded,
         };
-        let pass_plan = PassPlan { due, health, gone, is_full, identifies, probe };
+        let pass_plan = PassPlan { due, health, gone, is_full, is_early: false, identifies, probe };
         match next_full {
             Some(next_full) if pass_plan == PassPlan::default() => {
                 let health_at = live.iter().filter_map(|live| live.health_at);
                 Self::InStep { until: health_at.fold(next_full, Timestamp::min) }
             }
             _ => Self::Pass(pass_plan),
+        }
+    }
+}
+
+impl PassPlan {
+    /// A pass that nobody has asked for, and that reads health before the time of what is left to be done, does not try again what fails: a reading is
+    /// no attempt at it. `inputs` are what syncsets would be applied with now.
+    pub fn unasked(
+        &mut self,
+        results: &[ResultRow],
+        inputs: &BTreeMap<Uuid, Digest>,
+        left_at: Option<Timestamp>,
+        now: Timestamp,
+    ) {
+        let has_come = left_at.is_some_and(|left_at| left_at <= now);
+        self.is_early = !self.health.is_empty() && self.probe == Probe::None && !has_come;
+        let fails =
+            |result: &ResultRow| result.failure.is_some() && inputs.get(&result.syncset) == Some(&result.inputs);
+        for result in results.iter().filter(|result| self.is_early && fails(result)) {
+            self.due.remove(&result.syncset);
         }
     }
 }
@@ -296,6 +318,7 @@ mod tests {
             next_full: Some(at(7200)),
             attempts: 0,
             retry_at: None,
+            left_at: None,
         }
     }
 
@@ -406,6 +429,36 @@ mod tests {
         assert_eq!(of(&[read.clone(), live(2)], 10), Action::Pass(PassPlan { due, ..expected }));
         let Action::Pass(full) = of(&[read], 7200) else { panic!("a pass") };
         assert!(full.is_full && full.health.is_empty(), "it is read after it");
+    }
+
+    #[test]
+    fn a_reading_that_nobody_has_asked_for_leaves_what_fails_to_its_time() {
+        let failure = Some(Failure { reason: Reason::NamespaceMissing, message: "no".to_owned() });
+        let results = [
+            result(1),
+            ResultRow { failure: failure.clone(), ..result(2) },
+            ResultRow { has_pending_deletions: true, ..result(3) },
+            ResultRow { inputs: Digest([9; 32]), failure: failure.clone(), ..result(4) },
+            ResultRow { failure, ..result(5) },
+        ];
+        let ids = |numbers: &[u128]| numbers.iter().map(|number| Uuid::from_u128(*number)).collect::<BTreeSet<_>>();
+        let pass_plan = PassPlan { health: ids(&[1]), due: ids(&[2, 3, 4, 6]), gone: ids(&[5]), ..PassPlan::default() };
+        let inputs = (1..=4).chain([6]).map(|number| (live(number).id, live(number).inputs)).collect();
+        let unasked = |pass_plan: &PassPlan, left_at| {
+            let mut unasked = pass_plan.clone();
+            unasked.unasked(&results, &inputs, left_at, at(10));
+            unasked
+        };
+        let early = PassPlan { due: ids(&[3, 4, 6]), is_early: true, ..pass_plan.clone() };
+        assert_eq!(unasked(&pass_plan, Some(at(11))), early, "what has changed, or was never tried, is none of it");
+        assert_eq!(unasked(&pass_plan, None), early, "it waits for a change");
+        assert_eq!(unasked(&pass_plan, Some(at(10))), pass_plan, "its time has come");
+        for other in [
+            PassPlan { health: BTreeSet::new(), ..pass_plan.clone() },
+            PassPlan { probe: Probe::Due, ..pass_plan.clone() },
+        ] {
+            assert_eq!(unasked(&other, Some(at(11))), other);
+        }
     }
 
     #[test]
