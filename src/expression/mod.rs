@@ -79,8 +79,8 @@ impl Expression {
 
     /// How many steps it takes at most about an object of which no list has more elements, and that has so many values. A step takes about 0.1 µs.
     fn steps(&self, elements: usize, values: usize) -> usize {
-        let Walk { nodes, in_macros, searches, .. } = self.counted;
-        nodes + in_macros * elements + searches * values
+        let Walk { nodes, in_macros, searches, literals, .. } = self.counted;
+        nodes + in_macros * elements.max(literals) + searches * values
     }
 }
 
@@ -109,6 +109,8 @@ struct Walk {
     macros: usize,
     /// What is evaluated for each element of a list.
     in_macros: usize,
+    /// Elements of the longest list in the expression itself.
+    literals: usize,
     /// Calls that may compare or search a whole object; in a macro, all elements together are no more than that.
     searches: usize,
 }
@@ -134,6 +136,7 @@ impl Walk {
                 Ok(if select.test { Size::Small } else { size })
             }
             Expr::List(list) => {
+                self.literals = self.literals.max(list.elements.len());
                 for element_of_list in &list.elements {
                     if !matches!(element_of_list.expr, Expr::Literal(_)) {
                         return Err("a list of anything but literals".to_owned());

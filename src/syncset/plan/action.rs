@@ -172,8 +172,8 @@ impl Action {
 }
 
 impl PassPlan {
-    /// A pass that nobody has asked for, and that reads health before the time of what is left to be done, does not try again what fails: a reading is
-    /// no attempt at it. `inputs` are what syncsets would be applied with now.
+    /// A pass that nobody has asked for, and that comes to read health before the time of what else is left to be done, does not try that again: a
+    /// reading is no attempt at it. `inputs` are what syncsets would be applied with now.
     pub fn unasked(
         &mut self,
         results: &[ResultRow],
@@ -182,11 +182,16 @@ impl PassPlan {
         now: Timestamp,
     ) {
         let has_come = left_at.is_some_and(|left_at| left_at <= now);
-        self.is_early = !self.health.is_empty() && self.probe == Probe::None && !has_come;
-        let fails =
-            |result: &ResultRow| result.failure.is_some() && inputs.get(&result.syncset) == Some(&result.inputs);
-        for result in results.iter().filter(|result| self.is_early && fails(result)) {
-            self.due.remove(&result.syncset);
+        let is_left = |syncset: &Uuid| {
+            let result = results.iter().find(|result| result.syncset == *syncset);
+            // What waits for a change has no time.
+            let has_time = |result: &ResultRow| left_at.is_some() || !result.has_pending_deletions;
+            result.is_some_and(|result| inputs.get(syncset) == Some(&result.inputs) && has_time(result))
+        };
+        let reads_alone = self.gone.is_empty() && self.due.iter().all(is_left);
+        if reads_alone && !has_come && !self.health.is_empty() && self.probe == Probe::None {
+            self.is_early = true;
+            self.due.clear();
         }
     }
 }
@@ -438,24 +443,31 @@ mod tests {
             result(1),
             ResultRow { failure: failure.clone(), ..result(2) },
             ResultRow { has_pending_deletions: true, ..result(3) },
-            ResultRow { inputs: Digest([9; 32]), failure: failure.clone(), ..result(4) },
-            ResultRow { failure, ..result(5) },
+            ResultRow { inputs: Digest([9; 32]), failure, ..result(4) },
         ];
         let ids = |numbers: &[u128]| numbers.iter().map(|number| Uuid::from_u128(*number)).collect::<BTreeSet<_>>();
-        let pass_plan = PassPlan { health: ids(&[1]), due: ids(&[2, 3, 4, 6]), gone: ids(&[5]), ..PassPlan::default() };
-        let inputs = (1..=4).chain([6]).map(|number| (live(number).id, live(number).inputs)).collect();
+        let inputs = (1..=5).map(|number| (live(number).id, live(number).inputs)).collect();
         let unasked = |pass_plan: &PassPlan, left_at| {
             let mut unasked = pass_plan.clone();
             unasked.unasked(&results, &inputs, left_at, at(10));
             unasked
         };
-        let early = PassPlan { due: ids(&[3, 4, 6]), is_early: true, ..pass_plan.clone() };
-        assert_eq!(unasked(&pass_plan, Some(at(11))), early, "what has changed, or was never tried, is none of it");
-        assert_eq!(unasked(&pass_plan, None), early, "it waits for a change");
-        assert_eq!(unasked(&pass_plan, Some(at(10))), pass_plan, "its time has come");
+        let health = ids(&[1]);
+        let fails = PassPlan { health: health.clone(), due: ids(&[2]), ..PassPlan::default() };
+        let ends = PassPlan { due: ids(&[2, 3]), ..fails.clone() };
+        let early = PassPlan { health, is_early: true, ..PassPlan::default() };
+        assert_eq!(unasked(&fails, Some(at(11))), early);
+        assert_eq!(unasked(&ends, Some(at(11))), early);
+        assert_eq!(unasked(&fails, None), early, "it waits for a change");
+        assert_eq!(unasked(&ends, None), ends, "when a deletion is looked for is not known");
+        assert_eq!(unasked(&ends, Some(at(10))), ends, "its time has come");
         for other in [
-            PassPlan { health: BTreeSet::new(), ..pass_plan.clone() },
-            PassPlan { probe: Probe::Due, ..pass_plan.clone() },
+            PassPlan { health: BTreeSet::new(), ..fails.clone() },
+            PassPlan { probe: Probe::Due, ..fails.clone() },
+            PassPlan { gone: ids(&[7]), ..fails.clone() },
+            // One has changed, one was never tried.
+            PassPlan { due: ids(&[2, 4]), ..fails.clone() },
+            PassPlan { due: ids(&[2, 5]), ..fails },
         ] {
             assert_eq!(unasked(&other, Some(at(11))), other);
         }

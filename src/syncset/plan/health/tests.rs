@@ -611,6 +611,7 @@ fn the_more_objects_have_rules_the_less_each_of_them_may_take() {
     };
     let many = |part: &str| vec![part; 18].join(" && ");
     let dear = vec![format!("spec.list.all(e, {})", many("e == 1")); 2].join(" && ");
+    let literal = format!("[{}].all(e, {})", vec!["1"; 100].join(", "), many("e == 1"));
     let usual = "status.conditions.filter(e, e.type == 'Ready').all(e, e.status == 'True')";
     let judged = |rule: Rule, objects: usize, object: &Value| {
         let rules = Rules::parse(&[rule], objects);
@@ -624,6 +625,8 @@ fn the_more_objects_have_rules_the_less_each_of_them_may_take() {
         ("true", Some(format!("!({dear})")), 1000, 1000, Verdict::Unknown),
         ("spec == status || spec.list == spec.list", None, 10_000, 1000, Verdict::Unknown),
         (usual, None, 26_000, 10, Verdict::Current),
+        (&literal, None, 1, 1, Verdict::Current),
+        (&literal, None, 10_000, 1, Verdict::Unknown),
     ] {
         let found = judged(rule(current, failed.as_deref()), objects, &list(elements));
         assert_eq!(found.verdict, verdict, "{current}, {objects} objects, {elements} elements: {found:?}");

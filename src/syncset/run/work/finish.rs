@@ -82,8 +82,7 @@ impl Worker {
                     _ => outcome.awaits_check.then_some(Left::Unchecked),
                 };
                 let later = read.cluster_row().left_at.filter(|_| pass_plan.is_early).map(Left::Later);
-                let left = left.map(|left| later.filter(|_| left != Left::Unchecked).unwrap_or(left));
-                (Ended::Complete { was_full, left }, ReconcileEnd::Complete)
+                (Ended::Complete { was_full, left: later.or(left) }, ReconcileEnd::Complete)
             }
             (None, End::Yielded) => (Ended::Interrupted, ReconcileEnd::Yielded),
             (None, End::Interrupted) => (Ended::Interrupted, ReconcileEnd::Interrupted),
