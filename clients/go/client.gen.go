@@ -969,6 +969,9 @@ type RolloutOrder struct {
 
 	// To Of `undo`: the revision to go to, instead of the stable one.
 	To *int32 `json:"to,omitempty"`
+
+	// Wave Of `promote`: the name of the wave that is to be followed by the next one. If another one waits by then, nothing is done.
+	Wave *string `json:"wave,omitempty"`
 }
 
 // RolloutRevision A content that a syncset has or had.

@@ -5,7 +5,7 @@
 //!
 //! Each row of the log says how much it counts, and the tail of each replica reads every row. So a bound counts for all replicas together. What
 //! Towline itself and administrators of everything write counts nothing: it would keep the namespace's own clients from helping themselves. A
-//! `resync`, which writes a record and no row, counts in its replica; orders to rollouts count nowhere. A replica that starts has counted nothing.
+//! `resync` or an order to a rollout, which write a record and no row of the log, count in their replica. A replica that starts has counted nothing.
 //!
 //! Each namespace has the time at which all that it wrote will have gone. A lock, since the tail counts and requests look; it is held
 //! for one look.

@@ -52,6 +52,8 @@ pub struct Done {
     pub effect: Effect,
     /// The document as it is now; a removed one as it was last. After a dry run, as it would be: with the present version and times.
     pub document: Document,
+    /// Whether a syncset has no rollout any more.
+    pub ends_rollout: bool,
     /// Bytes of the longest text that it was made from.
     length: usize,
     slot: LargeSlot,
@@ -274,13 +276,13 @@ where
         // Whether a new document exists is found out by the write.
         let (present, slot) = if is_creation && !request.dry_run { (None, slot.clone()) } else { read().await? };
         let Decided { decision, item, length } = decide(present).await?;
-        let effect = decision.effect;
+        let (effect, ends_rollout) = (decision.effect, decision.ends_rollout);
         let Some(item) = item else {
-            return Ok(Done { effect, document: decision.document, length, slot });
+            return Ok(Done { effect, document: decision.document, ends_rollout, length, slot });
         };
         match write(item).await? {
             Outcome::Written { version, at } => {
-                return Ok(Done { effect, document: decision.written(version, &at), length, slot });
+                return Ok(Done { effect, document: decision.written(version, &at), ends_rollout, length, slot });
             }
             Outcome::Conflict { .. } if is_creation => return Err(exists(&request.key)),
             Outcome::Conflict { .. } => {}

@@ -65,7 +65,7 @@ pub use compaction::{Compacted, Compaction, Keeps, compact};
 pub use database::open;
 pub use decide::{Action, Context, Effect, Fresh, IfMatch, Part, Request, decide, not_found};
 pub use document::{Document, Key, Timestamp, UnreadableRow};
-pub use facade::Documents;
+pub use facade::{Documents, Done};
 pub use filter::{Fields, Filter};
 pub use history::{Author, Entry, FORGOTTEN, HistoryQuery, Position, StoredRecord, Subject, page as history_page};
 pub use item::{Change, Expected, Item, Outcome, Quota, Row, Usage, WorkClaim};

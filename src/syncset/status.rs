@@ -14,8 +14,9 @@ use tokio::time::Instant;
 use super::config::SYNCSETS;
 use super::metrics::SyncsetMetrics;
 use super::plan::guard::Cause;
+use super::plan::rollout::State;
 use super::plan::status::Reason;
-use super::run::counts::{Counted, FailingSyncset, SyncState, UnreachableCluster};
+use super::run::counts::{Counted, FailingSyncset, RolloutGroup, SyncState, UnreachableCluster};
 use super::run::dispatch;
 use super::run::dispatch::{DispatchError, SuspendedSyncset};
 use super::run::rollouts::ShownRollout;
@@ -68,7 +69,9 @@ fn refused(step: &'static str, error: DispatchError) -> Refused {
     match error {
         DispatchError::Database(error) if error.is_unreachable() => Refused::Unavailable { reason: full_text(&error) },
         DispatchError::Restoring => Refused::Unavailable { reason: full_text(&error) },
-        DispatchError::Ambiguous { .. } => Refused::Conflict { reason: full_text(&error) },
+        DispatchError::Ambiguous { .. } | DispatchError::Changed { .. } => {
+            Refused::Conflict { reason: full_text(&error) }
+        }
         error => Refused::Failed { step, source: error.into() },
     }
 }
@@ -105,6 +108,7 @@ fn objects(counted: &Counted) -> Objects {
         held.chain(stopped).chain(failures).chain(counted.unreachable.iter().map(unreachable)).collect();
     let all = counted.suspended.len()
         + counted.stopped.len()
+        + counted.more_stopped
         + counted.of(SyncState::Failing)
         + counted.of(SyncState::Unreachable);
     objects.more = all.saturating_sub(objects.not_in_step.len());
@@ -143,7 +147,8 @@ fn refused_kubeconfigs(counted: &Counted) -> Option<String> {
 fn stopped_rollouts(counted: &Counted) -> Option<String> {
     let stopped = counted.stopped.iter().filter(|rollout| rollout.needs_somebody());
     let mut names: Vec<String> = stopped.map(ShownRollout::label).collect();
-    let others = names.len().saturating_sub(MOST_NAMES);
+    let counted = counted.rollouts.get(&RolloutGroup::Stopped).copied().unwrap_or_default();
+    let others = names.len().max(counted).saturating_sub(MOST_NAMES);
     names.truncate(MOST_NAMES);
     if others > 0 {
         names.push(format!("{others} others"));
@@ -190,7 +195,10 @@ fn held(held: &SuspendedSyncset) -> ListedObject {
 fn stopped(stopped: &ShownRollout) -> ListedObject {
     let ShownRollout { rollout, wave, since, .. } = stopped;
     let message = if rollout.message.is_empty() { String::new() } else { format!(": {}", rollout.message) };
-    let cause = format!("its rollout has stopped in wave {wave} ({}){message}", rollout.reason.as_str());
+    let cause = match rollout.state {
+        State::RolledBack => format!("its clusters went back to revision {}{message}", rollout.goal),
+        _ => format!("its rollout has stopped in wave {wave} ({}){message}", rollout.reason.as_str()),
+    };
     let shown = ListedObject::new(stopped.label(), ObjectState::Held, instant_of(*since));
     ListedObject { cause, next_step: stopped.next_step(), ..shown }
 }
@@ -277,7 +285,7 @@ mod tests {
     use super::*;
     use crate::documents::Counts;
     use crate::status::{Condition, SectionState};
-    use crate::syncset::run::counts::{DispatcherState, RolloutGroup};
+    use crate::syncset::run::counts::DispatcherState;
     use crate::syncset::run::rollouts::shown_for_tests;
 
     fn counted() -> Counted {
@@ -305,6 +313,7 @@ mod tests {
             suspended: Vec::new(),
             rollouts: [(RolloutGroup::Stopped, 1)].into(),
             stopped: Vec::new(),
+            more_stopped: 0,
             work: Counts { running: 8, ready: 9, waiting: 10, oldest: None },
             dispatcher: DispatcherState {
                 holder: Some("towline-1".to_owned()),
@@ -327,6 +336,7 @@ mod tests {
             name: "monitoring".to_owned(),
             cause: Cause::Many,
             generation: 4,
+            revision: None,
             clusters: 12,
             tracks: 20,
             since: None,
@@ -335,7 +345,10 @@ mod tests {
 
     #[test]
     fn the_report_has_each_state_what_fails_what_is_held_and_how_far_the_dispatcher_is() {
-        let latest = latest(Counted { suspended: vec![monitoring()], stopped: vec![shown_for_tests()], ..counted() });
+        let mut back = shown_for_tests();
+        (back.rollout.state, back.rollout.goal, back.rollout.message) = (State::RolledBack, 2, String::new());
+        let stopped = vec![shown_for_tests(), back];
+        let latest = latest(Counted { suspended: vec![monitoring()], stopped, more_stopped: 5, ..counted() });
         let (shown, objects) = (report(&latest), facts(&latest).objects);
         assert_eq!(
             shown,
@@ -358,6 +371,8 @@ mod tests {
                 {"key": "SyncSet team-a/base", "state": "held", "for_seconds": 0,
                     "cause": "its rollout has stopped in wave canary (Failures): wave canary is done",
                     "next_step": "edit the syncset, or `towline rollout undo team-a/base`; `towline rollout resume team-a/base` goes on in spite of what has failed"},
+                {"key": "SyncSet team-a/base", "state": "held", "for_seconds": 0, "cause": "its clusters went back to revision 2",
+                    "next_step": "correct the syncset: its clusters don't have what it says"},
                 {"key": "team-a/west-1", "state": "failing", "for_seconds": 7, "syncset": "SyncSet team-a/base",
                     "reason": "Forbidden", "cause": "SyncSet team-a/base: failed to apply resource 0: forbidden",
                     "next_step": "grant the right to the account of the kubeconfig"},
@@ -365,6 +380,7 @@ mod tests {
         );
         let in_step = objects.count(ObjectState::InStep);
         assert_eq!((in_step, objects.total(), objects.oldest), (6, 21, Some(Duration::from_millis(1500))));
+        assert_eq!(objects.more, 5 + 4, "five rollouts, and of five clusters that fail or are silent one is shown");
     }
 
     fn condition(latest: &Latest) -> Condition {

@@ -158,7 +158,7 @@ function cluster(namespace, name, {sync, cluster: states}) {
       rows: syncsets,
       columns: [
         {head: 'Syncset', cell: (entry) => `${entry.kind} ${entry.name}`},
-        {head: 'State', cell: (entry) => state(entry.result === 'Failure' ? 'failing' : 'in_step')},
+        {head: 'State', cell: ({result}) => state({Failure: 'failing', Success: 'in_step'}[result] ?? 'due')},
         {head: 'Since', cell: (entry) => entry.lastTransitionTime ?? '–'},
         {head: 'Why', cell: (entry) => [entry.reason, entry.failureMessage].filter(Boolean).join(': ') || '–'},
         {head: 'Deletes when dropped', cell: (entry) => objects(entry.resourcesToDelete) || '–'},

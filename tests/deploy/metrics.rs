@@ -310,6 +310,7 @@ fn syncsets(metrics: &SyncsetMetrics) {
         name: String::new(),
         cause: Cause::Gone,
         generation: 0,
+        revision: None,
         clusters: 0,
         tracks: 0,
         since: None,

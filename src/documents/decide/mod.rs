@@ -91,6 +91,8 @@ pub struct Decision {
     pub document: Document,
     /// What has to be written; `None` if nothing changes.
     pub item: Option<Item>,
+    /// Whether a syncset has no rollout any more, so that its newest content goes to all of its clusters at once.
+    pub ends_rollout: bool,
 }
 
 /// What a request has made of a document.
@@ -244,7 +246,7 @@ impl Deciding<'_> {
             changes.push(Change::put(&sync.key(), Expected::Any, Row::of(&sync)));
         }
         let item = Item::of(fresh.request, changes);
-        Ok(Decision { effect: Effect::Created, document, item: Some(item) })
+        Ok(Decision { effect: Effect::Created, document, item: Some(item), ends_rollout: false })
     }
 
     fn change(&self, present: &Stored, wanted: Wanted) -> Result<Decision, Problem> {
@@ -287,7 +289,9 @@ impl Deciding<'_> {
         let mut change = Change::put(&self.request.key, Expected::Version(old.version), row);
         change.terms = wanted.terms.filter(|_| is_own_change);
         let item = Item::of(self.context.fresh.request, vec![change]);
-        Ok(Decision { effect: Effect::Changed, document, item: Some(item) })
+        let rolls = |document: &Document| document.data.get("spec").and_then(|spec| spec.get("rollout")).is_some();
+        let ends_rollout = rolls(old) && !rolls(&document);
+        Ok(Decision { effect: Effect::Changed, document, item: Some(item), ends_rollout })
     }
 
     /// Seals a new value, and sets what the document shows of it. The generation is that of the document.
@@ -304,7 +308,7 @@ impl Deciding<'_> {
 }
 
 fn unchanged(document: &Document) -> Decision {
-    Decision { effect: Effect::Unchanged, document: document.clone(), item: None }
+    Decision { effect: Effect::Unchanged, document: document.clone(), item: None, ends_rollout: false }
 }
 
 #[cfg(test)]

@@ -4,12 +4,14 @@
 -- name the partition `clusters`, whose rows have no unique id but (kind, id), and would make a deletion under the lock of the log
 -- wait for passes.
 
--- The last try of each syncset. Kind, namespace and name of the syncset are here so that one that is gone can be shown.
+-- The last try of each syncset. Kind, namespace and name of the syncset are here so that one that is gone can be shown. `health_state` and
+-- `health_inputs` repeat what `health`, which may be large, is counted by.
 create table towline_result (
   cluster uuid not null, syncset uuid not null, kind text collate "C" not null, namespace text collate "C" not null,
   name text collate "C" not null, inputs bytea not null, generation bigint not null,
   result text not null check (result in ('Success', 'Failure')), reason text, message text,
   since timestamptz not null, first_success timestamptz, pending_deletions boolean not null, health jsonb,
+  health_state text, health_inputs bytea,
   primary key (cluster, syncset), check ((result = 'Success') = (reason is null)), check ((reason is null) = (message is null)));
 create index on towline_result (syncset);
 -- What fails, which is counted often and is little.
@@ -41,11 +43,11 @@ create table towline_patched (
 
 -- How a cluster is, and when it is looked at again. `resyncs` counts demands for a full pass: one that comes during a pass must not be
 -- lost when that pass writes when the next one is due. `home` is the identity of the cluster to which the kubeconfig of the document led
--- first. Where it leads elsewhere, what was there before is never deleted.
+-- first. Where it leads elsewhere, what was there before is never deleted. `left_at` is when what fails, or is being deleted, is tried again.
 create table towline_cluster (
   cluster uuid primary key, identity text, kubeconfig_generation bigint not null, reachable boolean, last_contact timestamptz,
   last_full timestamptz, next_full timestamptz, attempts bigint not null, retry_at timestamptz, resyncs bigint not null default 0,
-  asked_generation bigint not null default 0, home text);
+  asked_generation bigint not null default 0, home text, left_at timestamptz);
 
 -- Which cluster each document leads to, by the UID of `kube-system`, in the order in which that was found out. Of the documents of a
 -- namespace with one identity the first one owns the cluster, and nothing is sent for the others. A server can claim any identity, so

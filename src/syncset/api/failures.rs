@@ -70,7 +70,8 @@ pub(super) struct SyncSetFailure {
     clusters: Vec<ClusterReference>,
 }
 
-/// The rows of syncsets that fail, or whose objects do not work. The latter go by the kind of the worst object.
+/// The rows of syncsets that fail, or whose objects do not work. The latter go by the kind of the worst object; where the cluster does not answer,
+/// they are not known any more.
 fn ill(of: &str) -> String {
     format!(
         "select r.cluster, r.kind, r.namespace, r.name, r.reason, r.message, null as health, null as of_kind from towline_result r \
@@ -79,7 +80,8 @@ fn ill(of: &str) -> String {
          select r.cluster, r.kind, r.namespace, r.name, r.health->>'reason', r.health->>'message', r.health->>'state', \
            r.health #>> '{{objects,0,kind}}' from towline_result r \
          where {of} r.health is not null and r.result = 'Success' and r.health->>'inputs' = encode(r.inputs, 'hex') \
-           and (r.health->>'state' = 'Failed' or r.health->>'reason' = 'Late')"
+           and (r.health->>'state' = 'Failed' or r.health->>'reason' = 'Late') \
+           and not exists (select from towline_cluster p where p.cluster = r.cluster and p.reachable = false)"
     )
 }
 

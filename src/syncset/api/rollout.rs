@@ -149,6 +149,9 @@ pub(super) struct RolloutRevision {
 pub(super) struct RolloutOrder {
     /// What to do.
     action: RolloutAction,
+    /// Of `promote`: the name of the wave that is to be followed by the next one. If another one waits by then, nothing is done.
+    #[schema(nullable = false)]
+    wave: Option<String>,
     /// Of `undo`: the revision to go to, instead of the stable one.
     #[schema(nullable = false, minimum = 1)]
     to: Option<i32>,
@@ -238,6 +241,7 @@ pub(super) fn routes(api: &Arc<SyncsetApi>) -> Vec<ApiRoute> {
         route.with_body::<RolloutOrder>().answering(StatusCode::OK).failing_with(&[
             ProblemKind::NotFound,
             ProblemKind::Conflict,
+            ProblemKind::ChangeQuota,
             ProblemKind::OutcomeUnknown,
         ])
     }));
@@ -296,9 +300,17 @@ async fn revisions(api: Arc<SyncsetApi>, kind: Kind, request: ApiRequest) -> Res
 async fn steer(api: Arc<SyncsetApi>, kind: Kind, request: ApiRequest) -> Result<RolloutState, Problem> {
     let key = key(kind, Right::Write, &request)?;
     let order = order(&request.body)?;
+    let charged = Some(key.namespace.as_str()).filter(|_| request.rights.require(Right::Admin, None).is_err());
+    charged.map_or(Ok(()), |namespace| api.changes.admit(namespace))?;
     match rollouts::carry_out(&api.database, &key, order, &request.author).await {
-        Ok(shown) => Ok(RolloutState::of(&shown, None, Timestamp::now())),
+        Ok(shown) => {
+            if let Some(namespace) = charged {
+                api.changes.count(namespace, 1);
+            }
+            Ok(RolloutState::of(&shown, None, Timestamp::now()))
+        }
         Err(OrderError::NoRollout) => Err(without(&key)),
+        Err(error @ OrderError::OtherWave { .. }) => Err(Problem::new(ProblemKind::Conflict, error.to_string())),
         Err(OrderError::Refused { refused, possible }) => {
             let possible = if possible.is_empty() { "none".to_owned() } else { possible.join(", ") };
             Err(Problem::new(ProblemKind::Conflict, format!("{refused}; possible now: {possible}")))
@@ -325,16 +337,25 @@ fn order(body: &[u8]) -> Result<Order, Problem> {
     };
     let mut faults: Vec<Fault> = fields
         .keys()
-        .filter(|field| !matches!(field.as_str(), "action" | "to"))
-        .map(|field| Fault::new(format!("/{field}"), "an unknown field").allowed("action, to"))
+        .filter(|field| !matches!(field.as_str(), "action" | "wave" | "to"))
+        .map(|field| Fault::new(format!("/{field}"), "an unknown field").allowed("action, wave, to"))
         .collect();
+    let wave = fields.get("wave").filter(|wave| !wave.is_null());
+    let wave_name = wave.and_then(Value::as_str).map(str::to_owned);
     let to = fields.get("to").filter(|to| !to.is_null());
     let revision = to.and_then(Value::as_i64).and_then(|to| i32::try_from(to).ok()).filter(|to| *to > 0);
     let name = fields.get("action").and_then(Value::as_str).unwrap_or_default();
-    let order = Order::of_name(name, revision);
+    let is_named = wave_name.is_some();
+    let order = Order::of_name(name, wave_name, revision);
     if order.is_none() {
         let found = fields.get("action").map_or_else(|| "missing".to_owned(), ToString::to_string);
         faults.push(Fault::new("/action", found).allowed("pause, resume, promote, abort or undo"));
+    }
+    if wave.is_some() && !is_named {
+        faults
+            .push(Fault::new("/wave", wave.map(ToString::to_string).unwrap_or_default()).allowed("the name of a wave"));
+    } else if wave.is_some() && !matches!(order, None | Some(Order::Promote { .. })) {
+        faults.push(Fault::new("/wave", "a wave").allowed("none: only promote is of one"));
     }
     if to.is_some() && revision.is_none() {
         faults.push(
@@ -399,12 +420,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_order_is_one_of_five_and_only_undo_leads_to_a_revision() {
+    fn an_order_is_one_of_five_and_only_promote_is_of_a_wave_and_only_undo_leads_to_a_revision() {
         let of = |body: &Value| order(body.to_string().as_bytes());
         for (body, expected) in [
             (json!({"action": "pause"}), Order::Pause),
             (json!({"action": "resume", "to": null}), Order::Resume),
-            (json!({"action": "promote"}), Order::Promote),
+            (json!({"action": "promote"}), Order::Promote { wave: None }),
+            (json!({"action": "promote", "wave": "canary"}), Order::Promote { wave: Some("canary".to_owned()) }),
             (json!({"action": "abort"}), Order::Abort),
             (json!({"action": "undo"}), Order::Undo { to: None }),
             (json!({"action": "undo", "to": 3}), Order::Undo { to: Some(3) }),
@@ -418,6 +440,8 @@ mod tests {
             (json!({"action": "undo", "to": 0}), vec!["/to"]),
             (json!({"action": "undo", "to": 3_000_000_000_i64}), vec!["/to"]),
             (json!({"action": "pause", "to": 3}), vec!["/to"]),
+            (json!({"action": "promote", "wave": 3}), vec!["/wave"]),
+            (json!({"action": "pause", "wave": "canary"}), vec!["/wave"]),
         ] {
             let problem = of(&body).err().map(|problem| problem.faults).unwrap_or_default();
             let found: Vec<_> = problem.iter().map(|fault| fault.pointer.as_str()).collect();

@@ -92,6 +92,8 @@ pub struct PassPlan {
     pub gone: BTreeSet<Uuid>,
     /// Whether everything that was sent before is compared with what is there.
     pub is_full: bool,
+    /// Whether it reads health before the time of what else is left to be done, and is no attempt at that.
+    pub is_early: bool,
     /// Whether it first finds out which cluster this is.
     pub identifies: bool,
     /// Whether it first asks whether the cluster answers at all.
@@ -158,13 +160,38 @@ impl Action {
             (true, false) => Probe::Due,
             (true, true) => Probe::Demanded,
         };
-        let pass_plan = PassPlan { due, health, gone, is_full, identifies, probe };
+        let pass_plan = PassPlan { due, health, gone, is_full, is_early: false, identifies, probe };
         match next_full {
             Some(next_full) if pass_plan == PassPlan::default() => {
                 let health_at = live.iter().filter_map(|live| live.health_at);
                 Self::InStep { until: health_at.fold(next_full, Timestamp::min) }
             }
             _ => Self::Pass(pass_plan),
+        }
+    }
+}
+
+impl PassPlan {
+    /// A pass that nobody has asked for, and that comes to read health before the time of what else is left to be done, does not try that again: a
+    /// reading is no attempt at it. `inputs` are what syncsets would be applied with now.
+    pub fn unasked(
+        &mut self,
+        results: &[ResultRow],
+        inputs: &BTreeMap<Uuid, Digest>,
+        left_at: Option<Timestamp>,
+        now: Timestamp,
+    ) {
+        let has_come = left_at.is_some_and(|left_at| left_at <= now);
+        let is_left = |syncset: &Uuid| {
+            let result = results.iter().find(|result| result.syncset == *syncset);
+            // What waits for a change has no time.
+            let has_time = |result: &ResultRow| left_at.is_some() || !result.has_pending_deletions;
+            result.is_some_and(|result| inputs.get(syncset) == Some(&result.inputs) && has_time(result))
+        };
+        let reads_alone = self.gone.is_empty() && self.due.iter().all(is_left);
+        if reads_alone && !has_come && !self.health.is_empty() && self.probe == Probe::None {
+            self.is_early = true;
+            self.due.clear();
         }
     }
 }
@@ -296,6 +323,7 @@ mod tests {
             next_full: Some(at(7200)),
             attempts: 0,
             retry_at: None,
+            left_at: None,
         }
     }
 
@@ -406,6 +434,43 @@ mod tests {
         assert_eq!(of(&[read.clone(), live(2)], 10), Action::Pass(PassPlan { due, ..expected }));
         let Action::Pass(full) = of(&[read], 7200) else { panic!("a pass") };
         assert!(full.is_full && full.health.is_empty(), "it is read after it");
+    }
+
+    #[test]
+    fn a_reading_that_nobody_has_asked_for_leaves_what_fails_to_its_time() {
+        let failure = Some(Failure { reason: Reason::NamespaceMissing, message: "no".to_owned() });
+        let results = [
+            result(1),
+            ResultRow { failure: failure.clone(), ..result(2) },
+            ResultRow { has_pending_deletions: true, ..result(3) },
+            ResultRow { inputs: Digest([9; 32]), failure, ..result(4) },
+        ];
+        let ids = |numbers: &[u128]| numbers.iter().map(|number| Uuid::from_u128(*number)).collect::<BTreeSet<_>>();
+        let inputs = (1..=5).map(|number| (live(number).id, live(number).inputs)).collect();
+        let unasked = |pass_plan: &PassPlan, left_at| {
+            let mut unasked = pass_plan.clone();
+            unasked.unasked(&results, &inputs, left_at, at(10));
+            unasked
+        };
+        let health = ids(&[1]);
+        let fails = PassPlan { health: health.clone(), due: ids(&[2]), ..PassPlan::default() };
+        let ends = PassPlan { due: ids(&[2, 3]), ..fails.clone() };
+        let early = PassPlan { health, is_early: true, ..PassPlan::default() };
+        assert_eq!(unasked(&fails, Some(at(11))), early);
+        assert_eq!(unasked(&ends, Some(at(11))), early);
+        assert_eq!(unasked(&fails, None), early, "it waits for a change");
+        assert_eq!(unasked(&ends, None), ends, "when a deletion is looked for is not known");
+        assert_eq!(unasked(&ends, Some(at(10))), ends, "its time has come");
+        for other in [
+            PassPlan { health: BTreeSet::new(), ..fails.clone() },
+            PassPlan { probe: Probe::Due, ..fails.clone() },
+            PassPlan { gone: ids(&[7]), ..fails.clone() },
+            // One has changed, one was never tried.
+            PassPlan { due: ids(&[2, 4]), ..fails.clone() },
+            PassPlan { due: ids(&[2, 5]), ..fails },
+        ] {
+            assert_eq!(unasked(&other, Some(at(11))), other);
+        }
     }
 
     #[test]

@@ -61,6 +61,8 @@ pub enum Left {
     Failing,
     /// Something was deleted that is still there.
     Ending,
+    /// The same as before, until this time: the pass was no attempt at it.
+    Later(Timestamp),
 }
 
 /// When a cluster is looked at again, and what is stored of it.
@@ -100,23 +102,34 @@ pub fn next(
                 next_full: Some(next_full),
                 attempts: 0,
                 retry_at: None,
+                left_at: None,
                 ..cluster_row
             };
             let (wait, attempts) = match left {
+                Some(Left::Later(at)) => {
+                    let cluster_row = ClusterRow { left_at: Some(*at), ..cluster_row };
+                    return Next { ready_at: (*at).min(next_full), attempts, cluster_row };
+                }
                 None => return Next { ready_at: next_full, attempts: 0, cluster_row },
                 // Also if a full pass is due, which may be what sent too many requests. The time is stored, so that no change shortens the wait.
                 Some(Left::Throttled(told)) => {
                     let tries = if has_waited { before.saturating_add(1) } else { 1 };
                     let wait = told_to_wait(*told, tries);
                     let ready_at = after(now, wait);
-                    let cluster_row = ClusterRow { attempts: tries, retry_at: Some(ready_at), ..cluster_row };
+                    let (retry_at, left_at) = (Some(ready_at), Some(ready_at));
+                    let cluster_row = ClusterRow { attempts: tries, retry_at, left_at, ..cluster_row };
                     return Next { ready_at, attempts, cluster_row };
                 }
                 Some(Left::Unchecked) => (UNCHECKED, 0),
                 Some(Left::Failing) => (doubled(RETRY, attempts), attempts),
                 Some(Left::Ending) => (doubled(ENDING, attempts), attempts),
             };
-            Next { ready_at: after(now, wait).min(next_full), attempts, cluster_row }
+            let left_at = after(now, wait);
+            Next {
+                ready_at: left_at.min(next_full),
+                attempts,
+                cluster_row: ClusterRow { left_at: Some(left_at), ..cluster_row },
+            }
         }
         Ended::Interrupted => {
             let cluster_row = ClusterRow {
@@ -124,6 +137,7 @@ pub fn next(
                 last_contact: Some(now),
                 attempts: 0,
                 retry_at: None,
+                left_at: Some(now),
                 ..cluster_row
             };
             Next { ready_at: now, attempts: 0, cluster_row }
@@ -197,6 +211,7 @@ mod tests {
             next_full: Some(at(7000)),
             attempts: 4,
             retry_at: Some(at(-1)),
+            left_at: None,
         }
     }
 
@@ -234,6 +249,17 @@ mod tests {
         assert_eq!(of(&left, 7, 0.5).attempts, 7, "the queue counts on, until a request resets it");
         let soon = ClusterRow { next_full: Some(at(3)), ..cluster_row() };
         assert_eq!(next(&left, soon, 9, INTERVAL, at(0), 0.5).ready_at, at(3), "the full pass comes first");
+    }
+
+    #[test]
+    fn what_is_left_to_its_time_is_tried_then_and_no_attempt_is_counted_meanwhile() {
+        let failed = of(&Ended::Complete { was_full: false, left: Some(Left::Failing) }, 3, 0.5);
+        assert_eq!((failed.ready_at, failed.cluster_row.left_at), (at(4), Some(at(4))));
+        let later = Ended::Complete { was_full: false, left: Some(Left::Later(at(4))) };
+        let read = next(&later, failed.cluster_row, 3, INTERVAL, at(2), 0.5);
+        assert_eq!((read.ready_at, read.attempts, read.cluster_row.left_at), (at(4), 3, Some(at(4))));
+        let done = next(&Ended::Complete { was_full: false, left: None }, read.cluster_row, 4, INTERVAL, at(4), 0.5);
+        assert_eq!((done.attempts, done.cluster_row.left_at), (0, None));
     }
 
     #[test]

@@ -110,6 +110,9 @@ pub struct ClusterRow {
     /// A cluster that does not answer is not asked before this time, whatever changes; none if its kubeconfig is refused, which each reconcile
     /// reads again.
     pub retry_at: Option<Timestamp>,
+    /// When what fails, or is being deleted, is tried again if nobody asks for it before; none if nothing is left by the last pass, or only what
+    /// waits for a change.
+    pub left_at: Option<Timestamp>,
 }
 
 impl ClusterRow {

@@ -21,7 +21,7 @@ use fleet::Places;
 /// Failures that are shown, and clusters that do not answer.
 const MOST_FAILURES: i64 = 20;
 const MOST_UNREACHABLE: i64 = 20;
-/// Rollouts that have stopped and are shown.
+/// Rollouts that have stopped or gone back, and are shown.
 const MOST_STOPPED: i64 = 20;
 /// Clusters that do not answer and are named beside failures.
 const FIRST_UNREACHABLE: usize = 5;
@@ -84,8 +84,10 @@ pub struct Counted {
     pub unreachable: Vec<UnreachableCluster>,
     pub suspended: Vec<SuspendedSyncset>,
     pub rollouts: BTreeMap<RolloutGroup, usize>,
-    /// Rollouts that have stopped, for whatever reason; not all if they are many.
+    /// Rollouts that have stopped, for whatever reason, or gone back: those first that need somebody; not all if they are many.
     pub stopped: Vec<ShownRollout>,
+    /// How many more of them there are.
+    pub more_stopped: usize,
     pub work: Counts,
     pub dispatcher: DispatcherState,
 }
@@ -238,16 +240,23 @@ const UNREACHABLE: &str = concat!(
      left join clustersyncs s on s.kind = 'clustersyncs' and s.namespace = u.namespace and s.name = u.name \
      order by u.is_refused desc, u.last_contact desc nulls first, 1"
 );
-/// The rest, which indexes answer.
+/// The rest. Indexes answer it but for the health of syncsets, which small columns tell, and of a thousand clusters that were never reached
+/// their documents.
 const REST: &str = "select case when d.until > now() then d.holder end, d.cursor, \
        greatest(m.base, (select max(version) from towline_log)), \
        (select extract(epoch from now() - l.at)::float8 from towline_log l where l.version > d.cursor order by l.version limit 1), \
        (select extract(epoch from now() - min(ready_at))::float8 from towline_work \
          where ready_at <= now() and urgent and (until is null or until < now())), to_json(now()) #>> '{}', \
-       (select jsonb_object_agg(state, syncsets)::text from ( \
-         select case when p.reachable = false then 'Unknown' else r.health->>'state' end as state, count(*) as syncsets \
+       (select jsonb_object_agg(state, syncsets)::text from (select state, count(*) as syncsets from ( \
+         select case when p.reachable = false then 'Unknown' else r.health_state end as state \
          from towline_result r left join towline_cluster p on p.cluster = r.cluster \
-           where r.health is not null and r.result = 'Success' and r.health->>'inputs' = encode(r.inputs, 'hex') group by 1) h), \
+           where r.health is not null and r.result = 'Success' and r.health_inputs = r.inputs \
+         union all select 'Unknown' \
+         from (select cluster from towline_cluster where reachable = false and identity is null limit 1000) p \
+           join clusters c on c.kind = 'clusters' and c.id = p.cluster and c.deleted_at is null \
+           join clustersyncs s on s.kind = 'clustersyncs' and s.namespace = c.namespace and s.name = c.name \
+           cross join lateral jsonb_path_query(s.status, '$.*[*] ? (exists (@.health) && !exists (@.result))')) u \
+         group by state) h), \
        (select jsonb_agg(jsonb_build_array(state, reason, rollouts))::text from ( \
          select state, reason, count(*) as rollouts from towline_rollout group by state, reason) r) \
      from towline_claim d, towline_meta m where d.name = 'dispatcher'";
@@ -282,9 +291,9 @@ impl Counted {
         }
         counted.failures = failures(database).await?;
         counted.suspended = suspended(database).await?;
-        let stopped = [RolloutGroup::Paused, RolloutGroup::Stopped, RolloutGroup::Aborted];
+        let stopped = [RolloutGroup::Paused, RolloutGroup::Stopped, RolloutGroup::Aborted, RolloutGroup::RolledBack];
         if stopped.iter().any(|group| counted.rollouts.contains_key(group)) {
-            counted.stopped = stopped_rollouts(database, MOST_STOPPED).await?;
+            (counted.stopped, counted.more_stopped) = stopped_rollouts(database, MOST_STOPPED).await?;
         }
         Ok(counted)
     }

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::db::{self, Database, Json, Row, Type, column};
-use crate::documents::{Author, Entry, IS_WHOLE, Key, Kind, ListError, Parameters};
+use crate::documents::{Author, Entry, IS_WHOLE, Key, Kind, ListError, Parameters, WorkQueue};
 use crate::syncset::plan::rollout::{Reason, Refused, Rollout, State};
 use crate::syncset::run::store::StoreError;
 
@@ -73,13 +73,18 @@ pub struct Revision {
 }
 
 /// What somebody asks of a rollout.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
     Pause,
     Resume,
-    Promote,
+    /// Only after the wave of this name, if there is one: whoever repeats an order means the same wave.
+    Promote {
+        wave: Option<String>,
+    },
     Abort,
-    Undo { to: Option<i32> },
+    Undo {
+        to: Option<i32>,
+    },
 }
 
 /// Why an order was not carried out.
@@ -89,46 +94,52 @@ pub enum OrderError {
     NoRollout,
     #[error("{refused}")]
     Refused { refused: Refused, possible: Vec<&'static str> },
+    #[error("wave {waits} waits to be promoted, and not {asked}")]
+    OtherWave { asked: String, waits: String },
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl Order {
-    const ALL: [Self; 5] = [Self::Pause, Self::Resume, Self::Promote, Self::Abort, Self::Undo { to: None }];
+    const ALL: [Self; 5] =
+        [Self::Pause, Self::Resume, Self::Promote { wave: None }, Self::Abort, Self::Undo { to: None }];
 
-    pub fn as_str(self) -> &'static str {
+    pub fn as_str(&self) -> &'static str {
         match self {
             Self::Pause => "pause",
             Self::Resume => "resume",
-            Self::Promote => "promote",
+            Self::Promote { .. } => "promote",
             Self::Abort => "abort",
             Self::Undo { .. } => "undo",
         }
     }
 
-    pub fn of_name(name: &str, to: Option<i32>) -> Option<Self> {
-        let found = Self::ALL.into_iter().find(|order| order.as_str() == name)?;
-        Some(if let Self::Undo { .. } = found { Self::Undo { to } } else { found })
+    pub fn of_name(name: &str, wave: Option<String>, to: Option<i32>) -> Option<Self> {
+        Some(match Self::ALL.into_iter().find(|order| order.as_str() == name)? {
+            Self::Promote { .. } => Self::Promote { wave },
+            Self::Undo { .. } => Self::Undo { to },
+            order => order,
+        })
     }
 
     /// As the history calls it.
-    fn verb(self) -> &'static str {
+    fn verb(&self) -> &'static str {
         match self {
             Self::Pause => "pause-rollout",
             Self::Resume => "resume-rollout",
-            Self::Promote => "promote-rollout",
+            Self::Promote { .. } => "promote-rollout",
             Self::Abort => "abort-rollout",
             Self::Undo { .. } => "undo-rollout",
         }
     }
 
-    fn apply(self, rollout: Rollout, kept: &[i32]) -> Result<Rollout, Refused> {
+    fn apply(&self, rollout: Rollout, kept: &[i32]) -> Result<Rollout, Refused> {
         match self {
             Self::Pause => rollout.pause(),
             Self::Resume => rollout.resume(),
-            Self::Promote => rollout.promote(),
+            Self::Promote { .. } => rollout.promote(),
             Self::Abort => rollout.abort(),
-            Self::Undo { to } => rollout.undo(to, kept),
+            Self::Undo { to } => rollout.undo(*to, kept),
         }
     }
 }
@@ -136,8 +147,8 @@ impl Order {
 /// The orders that the present state of a rollout allows. To go back it needs a revision that is kept, which the stable one always is.
 pub fn possible(rollout: &Rollout) -> Vec<&'static str> {
     let kept: Vec<i32> = rollout.stable.into_iter().collect();
-    let is_possible = |order: &Order| order.apply(rollout.clone(), &kept).is_ok();
-    Order::ALL.into_iter().filter(is_possible).map(Order::as_str).collect()
+    let is_possible = |order: &&Order| order.apply(rollout.clone(), &kept).is_ok();
+    Order::ALL.iter().filter(is_possible).map(Order::as_str).collect()
 }
 
 impl Stored {
@@ -299,16 +310,22 @@ pub async fn rollouts(
     Ok((shown, more))
 }
 
-/// Rollouts that have stopped, the last ones first.
-pub async fn stopped_rollouts(database: &Database, most: i64) -> Result<Vec<ShownRollout>, db::Error> {
+/// Rollouts that have stopped or gone back, those first that have stopped by themselves, and the last ones of these first; and how many more there
+/// are. One that begins anew since the syncset was edited is none of them.
+pub async fn stopped_rollouts(database: &Database, most: i64) -> Result<(Vec<ShownRollout>, usize), db::Error> {
     const QUERY: &str = "stopped_rollouts";
     let text = format!(
-        "select {} {OF_ROLLOUTS} and r.state = 'Stopped' order by r.since desc, c.kind, c.namespace, c.name limit $1",
+        "select {}, count(*) over () {OF_ROLLOUTS} and r.state in ('Stopped', 'RolledBack') \
+           and (r.started = r.edited or (r.state = 'Stopped' and r.reason in ('Paused', 'Restored'))) \
+         order by case when r.state = 'RolledBack' then 1 when r.reason in ('Failures', 'Restored') then 0 else 2 end, \
+           r.since desc, c.kind, c.namespace, c.name limit $1",
         ShownRollout::COLUMNS
     );
     let rows = database.all(QUERY, &text, &[(&most as _, Type::INT8)]).await?;
+    let total: i64 = rows.first().map_or(Ok(0), |row| column(QUERY, row, 5))?;
+    let more = usize::try_from(total).unwrap_or_default().saturating_sub(rows.len());
     // What a newer release has written is not shown.
-    Ok(rows.iter().filter_map(|row| ShownRollout::of_row(QUERY, row, 0).ok()).collect())
+    Ok((rows.iter().filter_map(|row| ShownRollout::of_row(QUERY, row, 0).ok()).collect(), more))
 }
 
 /// The rollout of a syncset, if it has one.
@@ -360,6 +377,8 @@ pub async fn revisions(database: &Database, key: &Key) -> Result<Vec<Revision>, 
 /// Carries out an order, in one transaction with its record.
 pub async fn carry_out(database: &Database, key: &Key, order: Order, by: &Author) -> Result<ShownRollout, OrderError> {
     const READ: &str = "order_rollout";
+    const HAVING: &str = "clusters_of_rollout";
+    const HAVE: &str = "select cluster::text from towline_result where syncset = $1::text::uuid";
     const KEPT: &str = "select revision from towline_revision where syncset = $1::text::uuid order by revision";
     const WRITE: &str = "update towline_rollout r set (started, number, goal, state, reason, message, wave, clock, settled, checking, promoted, \
            failures, tolerated, judged, since, actor) = (select n.started, n.number, n.goal, n.state, n.reason, n.message, n.wave, n.clock, \
@@ -385,21 +404,33 @@ pub async fn carry_out(database: &Database, key: &Key, order: Order, by: &Author
     let kept = kept.map_err(StoreError::from)?;
     let changed = order.apply(rollout.clone(), &kept);
     let changed = changed.map_err(|refused| OrderError::Refused { refused, possible: possible(&rollout) })?;
+    let shown = ShownRollout::of_row(READ, row, 0)?;
+    if let Order::Promote { wave: Some(asked) } = &order
+        && *asked != shown.wave
+    {
+        return Err(OrderError::OtherWave { asked: asked.clone(), waits: shown.wave });
+    }
+    let is_given_up = changed.goal != rollout.goal || changed.reason == Reason::Aborted;
     let stored = Stored::json(&changed);
     let write = async {
         let params = [(&id as _, Type::TEXT), (&stored as _, Type::JSONB), (&by.actor as _, Type::TEXT)];
         transaction.execute("write_rollout", WRITE, &params).await?;
-        let entry = Json(entry(key, order, &rollout, &changed, by).with_id(id.parse().unwrap_or_default()));
+        let entry = Json(entry(key, &order, &rollout, &changed, by).with_id(id.parse().unwrap_or_default()));
         transaction.execute("record_rollout", &Entry::statement(1), &[(&entry as _, Type::JSONB)]).await?;
+        if is_given_up {
+            // What has stayed there for the goal goes now.
+            let rows = transaction.all(HAVING, HAVE, &[(&id as _, Type::TEXT)]).await?;
+            let clusters = rows.iter().map(|row| Ok(column::<&str>(HAVING, row, 0)?.parse().unwrap_or_default()));
+            WorkQueue::ask_within(&mut transaction, &clusters.collect::<Result<Vec<_>, db::Error>>()?, false).await?;
+        }
         transaction.commit().await
     };
     write.await.map_err(StoreError::from)?;
-    let shown = ShownRollout::of_row(READ, row, 0)?;
     Ok(ShownRollout { rollout: changed, since: Timestamp::now(), actor: by.actor.clone(), ..shown })
 }
 
 /// What is recorded of an order.
-fn entry(key: &Key, order: Order, before: &Rollout, after: &Rollout, by: &Author) -> Entry {
+fn entry(key: &Key, order: &Order, before: &Rollout, after: &Rollout, by: &Author) -> Entry {
     let told = |rollout: &Rollout| match rollout.reason.as_str() {
         "" => rollout.state.as_str().to_owned(),
         reason => format!("{} ({reason})", rollout.state.as_str()),
@@ -469,7 +500,7 @@ mod tests {
             let shown = shown(state, reason);
             let step = shown.next_step().unwrap_or_default();
             let possible = possible(&shown.rollout);
-            for order in Order::ALL.map(Order::as_str) {
+            for order in Order::ALL.map(|order| order.as_str()) {
                 let is_told = step.contains(&format!("`towline rollout {order} team-a/base`"));
                 assert!(!is_told || possible.contains(&order), "{state:?} {reason:?}: {step}; {possible:?}");
             }

@@ -9,7 +9,7 @@ use crate::inventory::API_LOG;
 use crate::kubeconfigs::FLEET;
 use crate::screen::{Look, Screen};
 use crate::stage::Stage;
-use crate::story::EDITED_SYNCSET;
+use crate::story::{EDITED_SYNCSET, GATEWAY};
 use crate::terminal::directory;
 
 /// Where [`Towline`](integration::Towline) listens by default, and `towline status` asks.
@@ -82,6 +82,7 @@ fn syncsets(stage: &Stage) -> Result<Vec<String>, Error> {
         format!("towline resume {FLEET}/east{option}"),
         format!("{site} east"),
         format!("towline failures{option}"),
+        format!("towline rollout history {GATEWAY}{option}"),
         format!("towline delete selectorsyncsets monitoring{option}"),
         "kubectl --context west get namespaces   # monitoring goes".to_owned(),
     ])

@@ -110,6 +110,7 @@ pub(crate) fn cluster_row() -> ClusterRow {
         next_full: Some(time(6)),
         attempts: 7,
         retry_at: Some(time(8)),
+        left_at: Some(time(9)),
     }
 }
 

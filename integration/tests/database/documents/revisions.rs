@@ -192,6 +192,34 @@ fn a_restored_database_moves_nobody() {
             subject.stage.run(&text).await;
             renumber(&subject.stage.database(), true).await.expect("an answer").expect("a base");
             assert!(subject.rollout().await.ends_with(then), "{state} {reason} {edits}");
+            let judged = subject.stage.number("select count(*) from towline_rollout where judged").await;
+            assert_eq!(judged == 0, then == "Stopped Restored", "{state} {reason} {edits}: the guard judges again");
+        }
+    });
+}
+
+#[test]
+fn with_other_waves_a_rollout_begins_at_the_first_one_and_another_content_leaves_that_to_the_dispatcher() {
+    run(async {
+        let mut subject = Subject::new("otherwaves").await;
+        subject.write(spec("a", "x", true)).await;
+        for (state, content, tier, begins) in [
+            ("Running", "a", "y", true),
+            ("Running", "b", "y", false),
+            ("Stopped", "b", "x", true),
+            ("RollingBack", "b", "y", false),
+            ("Running", "c", "x", true),
+        ] {
+            let set = "wave = 1, settled = 5, checking = 6, promoted = 1, tolerated = 2, failures = 2, clock = 7";
+            subject.stage.run(&format!("update towline_rollout set state = '{state}', {set}")).await;
+            subject.write(spec(content, tier, true)).await;
+            let is = if begins {
+                "wave = 0 and settled is null and checking is null and promoted = 0 and tolerated = 0 and clock = 7"
+            } else {
+                "wave = 1 and settled = 5 and checking = 6 and promoted = 1 and tolerated = 2 and clock = 7"
+            };
+            let text = format!("select count(*) from towline_rollout where state = '{state}' and {is}");
+            assert_eq!(subject.stage.number(&text).await, 1, "{state} {content} {tier}");
         }
     });
 }

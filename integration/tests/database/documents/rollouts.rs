@@ -4,9 +4,12 @@ use std::collections::BTreeSet;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use towline::test_api::documents::Kind;
+use towline::test_api::cluster::Clock;
+use towline::test_api::documents::{Claims, Holder, Kind, WorkQueue};
+use towline::test_api::syncset::Counted;
 use towline::test_api::syncset::dispatch::{DispatchError, Rollouts, Turn};
 
 use crate::documents::dispatch::{Leader, asked, document, removal, statements};
@@ -23,6 +26,10 @@ struct World {
     rollout: Value,
     health: Value,
 }
+
+const SOAKING: &str = "Running Soaking wave 0 goal 2 stable 1";
+/// The beginning of the statement with which the guard reads syncsets.
+const JUDGE: &str = "select i.id::text, d.id is not null";
 
 /// First the canaries, then the others one by one.
 fn canary() -> Value {
@@ -56,6 +63,11 @@ impl World {
 
     /// Writes the document with this content, and dispatches that.
     async fn write(&mut self, content: &str) {
+        self.write_as("s", content).await;
+    }
+
+    /// The same of a syncset of another name.
+    async fn write_as(&mut self, name: &str, content: &str) {
         self.generation += 1;
         let mut spec = json!({"clusterDeploymentSelector": {"matchLabels": {"env": "prod"}}, "clusterNamespaces": ["*"],
             "resourceApplyMode": "Sync", "patches": [], "secretMappings": [], "resources": [{"apiVersion": "v1", "kind": "ConfigMap",
@@ -65,8 +77,14 @@ impl World {
                 spec.insert(field.to_owned(), value.clone());
             }
         }
-        let written = document(Kind::SelectorSyncSet, "s", self.generation, json!({ "spec": spec }), &[]);
+        let written = document(Kind::SelectorSyncSet, name, self.generation, json!({ "spec": spec }), &[]);
         self.writer.version(written).await;
+        self.dispatched().await;
+    }
+
+    /// Gives a cluster other labels, and dispatches that.
+    async fn relabel(&self, name: &str, labels: &[(&str, &str)]) {
+        self.writer.version(document(Kind::Cluster, name, 1, json!({}), labels)).await;
         self.dispatched().await;
     }
 
@@ -226,7 +244,9 @@ fn a_failure_stops_the_rollout_or_takes_it_back() {
             }
             assert_eq!(world.state().await, ends);
             let is_back = ends.starts_with("RolledBack");
-            assert_eq!((moved.len(), world.turns().await.len()), if is_back { (1, 0) } else { (0, 1) });
+            let (moved, turns) = (moved.into_iter().collect::<BTreeSet<_>>(), world.turns().await.len());
+            // What has stayed anywhere for the content that was given up goes, too.
+            assert_eq!((moved, turns), if is_back { (names(["c1", "c2", "c3"]), 0) } else { (names([]), 1) });
         }
     });
 }
@@ -272,6 +292,129 @@ fn nobody_moves_before_the_guard_has_judged_and_while_it_holds() {
         world.stage.run("update towline_guard set held = false").await;
         world.roll().await;
         assert_eq!(world.turns().await.len(), 12);
+    });
+}
+
+#[test]
+fn a_cluster_that_leaves_the_syncset_stays_pinned_and_has_its_turn_again_when_it_is_back() {
+    run(async {
+        let mut rollout = canary();
+        rollout["waves"][0]["soak"] = json!("1h");
+        let mut world = World::new("leaves", 3, rollout).await;
+        world.write("b").await;
+        world.roll().await;
+        world.apply("c.name = 'c1'").await;
+        world.roll().await;
+        let done = "select count(*) from towline_turn where done and number > 0";
+        assert_eq!((world.state().await.as_str(), world.stage.number(done).await), (SOAKING, 1));
+        world.relabel("c1", &[("env", "test"), ("tier", "canary")]).await;
+        world.stage.run("delete from towline_result where cluster = (select id from clusters where name = 'c1')").await;
+        assert_eq!(world.asked_by_a_roll().await, names([]));
+        assert_eq!((world.turns().await, world.stage.number(done).await), (names(["c1@2"]), 0));
+        world.relabel("c1", &[("env", "prod"), ("tier", "canary")]).await;
+        assert_eq!(world.asked_by_a_roll().await, names(["c1"]));
+        assert_eq!(world.asked_by_a_roll().await, names([]));
+        assert_eq!(world.state().await, "Running Releasing wave 0 goal 2 stable 1");
+        world.apply("c.name = 'c1'").await;
+        world.roll().await;
+        assert_eq!((world.state().await.as_str(), world.stage.number(done).await), (SOAKING, 1));
+    });
+}
+
+#[test]
+fn a_rollout_that_can_not_be_read_is_not_judged_at_each_look() {
+    run(async {
+        let mut world = World::new("unreadablerollout", 2, canary()).await;
+        world.stage.run("create schema statistics; create extension pg_stat_statements schema statistics").await;
+        world.rollout = json!({"waves": 7});
+        world.write("b").await;
+        let before = statements(&world.stage, JUDGE).await;
+        for _ in 0..3 {
+            assert_eq!(world.roll().await, 0);
+        }
+        assert_eq!(statements(&world.stage, JUDGE).await, before + 1);
+        world.rollout = canary();
+        world.write("b").await;
+        // The wait is over.
+        world.rollouts = Rollouts::unknown();
+        assert_eq!(world.asked_by_a_roll().await, names(["c1"]));
+    });
+}
+
+#[test]
+fn a_rollout_that_fails_keeps_no_other_one_from_moving() {
+    run(async {
+        let mut world = World::new("besides", 2, canary()).await;
+        world.write_as("t", "a").await;
+        world
+            .stage
+            .run(
+                "insert into towline_result (cluster, syncset, kind, namespace, name, inputs, generation, result, since, pending_deletions, health) \
+                 select c.id, s.id, 'SelectorSyncSet', '', 't', '\\x01', 1, 'Success', now(), false, '{\"read\": \"never\"}' \
+                 from clusters c, selectorsyncsets s where s.name = 't'",
+            )
+            .await;
+        world.write("b").await;
+        world.roll().await;
+        assert_eq!(world.turns().await, names(["c1@2"]));
+        world.stage.run("update towline_result set health = null").await;
+        world.rollouts = Rollouts::unknown();
+        world.roll().await;
+        assert_eq!(world.turns().await, names(["c1@1", "c1@2"]));
+    });
+}
+
+#[test]
+fn a_look_that_has_taken_long_ends_and_the_next_one_goes_on_with_other_rollouts() {
+    run(async {
+        let mut world = World::new("fairly", 2, canary()).await;
+        world.write("b").await;
+        for name in ["t", "u"] {
+            world.write_as(name, "a").await;
+        }
+        let takes_long = || {
+            let until = Instant::now() + Duration::from_millis(101);
+            while Instant::now() < until {
+                std::hint::spin_loop();
+            }
+        };
+        for moved in 1..=3 {
+            let roll = world.leader.dispatch.roll(&world.leader.grant, &mut world.rollouts, &takes_long).await;
+            roll.expect("it is moved");
+            assert_eq!(world.stage.number("select count(distinct syncset) from towline_turn").await, moved);
+        }
+    });
+}
+
+#[test]
+fn stopped_rollouts_that_need_somebody_are_shown_before_those_that_were_paused() {
+    run(async {
+        let mut world = World::new("manystopped", 1, canary()).await;
+        for number in 0..24 {
+            world.write_as(&format!("s{number:02}"), "a").await;
+        }
+        world
+            .stage
+            .run("update towline_rollout set state = 'Stopped', reason = 'Paused', started = edited, since = now()")
+            .await;
+        for (name, state) in [
+            ("s03", "state = 'Stopped', reason = 'Failures'"),
+            ("s05", "state = 'RolledBack', reason = ''"),
+            // It begins anew.
+            ("s07", "state = 'Stopped', reason = 'Failures', started = edited - 1"),
+        ] {
+            let text = format!(
+                "update towline_rollout set {state}, since = now() - interval '1 day' \
+                 where syncset = (select id from selectorsyncsets where name = '{name}')"
+            );
+            world.stage.run(&text).await;
+        }
+        let claims = Claims::new(&world.stage.database(), Holder::of_this_process(), Clock::Boot);
+        let queue = WorkQueue::new(&world.stage.database(), &claims);
+        let counted = Counted::read(&world.stage.database(), &queue).await.expect("it is counted");
+        let shown: Vec<String> = counted.stopped.iter().map(|stopped| stopped.argument()).collect();
+        assert_eq!((shown.len(), &shown[..2]), (20, &["s03".to_owned(), "s05".to_owned()][..]), "{shown:?}");
+        assert_eq!(counted.more_stopped, 4, "of 24, without the one that begins anew, and s");
     });
 }
 

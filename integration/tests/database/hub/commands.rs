@@ -53,6 +53,31 @@ fn an_apply_warns_of_a_syncset_for_a_cluster_that_does_not_exist_and_makes_it() 
 }
 
 #[test]
+fn an_apply_that_takes_a_rollout_away_says_what_that_does() {
+    run(async {
+        let hub = Hub::start(&database("norollout").await, &[]).await;
+        let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("hub-rollout.yaml");
+        let file = path.display().to_string();
+        let apply = async |spec: &str, further: &[&str]| {
+            let text =
+                format!("kind: SyncSet\nnamespace: foo\nname: base\nspec: {{clusterDeploymentRefs: []{spec}}}\n");
+            std::fs::write(&path, text).expect("a file");
+            let (code, told, error) =
+                towline(&[&["apply", "-f", &file, "--hub", &hub.url], further].concat(), &[]).await;
+            assert_eq!(code, Some(0), "{told} {error}");
+            error
+        };
+        let with = apply(", rollout: {}", &[]).await;
+        assert!(!with.contains("warning"), "{with}");
+        let warning =
+            "towline: warning: SyncSet/foo/base: without a rollout, its newest content goes to all clusters at once\n";
+        assert_eq!(apply("", &["--dry-run"]).await, warning);
+        assert_eq!(apply("", &[]).await, warning);
+        assert_eq!(apply("", &[]).await, "");
+    });
+}
+
+#[test]
 fn documents_are_applied_shown_and_deleted_from_the_command_line() {
     run(async {
         let (hub, _) = shared().await;

@@ -17,7 +17,7 @@ use crate::syncsets::kinds::{definition, widget, widgets};
 use crate::syncsets::report::metric;
 use crate::syncsets::requests::Requests;
 use crate::syncsets::script::{Says, Script};
-use crate::syncsets::world::{LIMIT, Stage, condition, run};
+use crate::syncsets::world::{LIMIT, Stage, condition, edge, run};
 
 fn pod(stage: &Stage, name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": stage.namespace},
@@ -325,7 +325,72 @@ fn what_has_failed_on_one_cluster_has_not_on_the_next_one_of_the_document() {
         stage.change(&stage.path("clusters", "west-1"), &json!({ "kubeconfig": there })).await;
         has(&stage, "Progressing", json!("FailedByRule")).await;
         has(&stage, "Failed", json!("FailedByRule")).await;
+
+        // While it does not answer, nobody knows whether that is so still.
+        let mut nowhere = server.kubeconfig_below("/east-1");
+        nowhere["clusters"][0]["cluster"]["server"] = json!("https://127.0.0.1:1");
+        stage.change(&stage.path("clusters", "west-1"), &json!({"kubeconfig": nowhere.to_string()})).await;
+        has(&stage, "Unknown", json!("Unreachable")).await;
+        eventually("failures without it", LIMIT, async || {
+            let failures = stage.get(&format!("syncset-failures?namespace={}", stage.namespace)).await;
+            let found = (&failures["items"], &failures["unreachable"]);
+            if found == (&json!([]), &json!(1)) { Ok(()) } else { Err(failures.to_string()) }
+        })
+        .await
+        .unwrap();
     });
+}
+
+#[test]
+fn a_syncset_of_a_cluster_that_was_never_reached_is_shown_and_counted() {
+    run(async {
+        let stage = Stage::new("health-unreached").await;
+        let nowhere = stage.kubeconfig(edge(0).await, "127.0.0.1:1".parse().unwrap());
+        stage.registers("west-1", &nowhere).await;
+        apply(&stage, &json!({}), &[stage.config_map("site", &json!({}))]).await;
+        has(&stage, "Unknown", json!("Unreachable")).await;
+        let shown = stage.get(&stage.path("clustersyncs", "west-1")).await;
+        let entry = &shown["status"]["syncSets"][0];
+        assert_eq!((&entry["name"], entry.get("result")), (&json!("base"), None), "{shown}");
+        assert_eq!(condition(&shown["status"], "Healthy").unwrap()["status"], "Unknown");
+        metric(&stage, "towline_syncset_health{state=\"unknown\"} 1", true).await;
+    });
+}
+
+#[test]
+fn reading_health_is_no_attempt_at_what_fails_beside_it() {
+    run(async {
+        let stage = Stage::new("health-beside").await;
+        let plane = stage.register("west-1", &json!({}), 0).await;
+        let mut broken = stage.config_map("broken", &json!({}));
+        broken["dat"] = json!({});
+        stage.syncset("failing", "Sync", &[broken]).await;
+        let fails = |status: &Value| status["syncSets"][0]["reason"] == "SchemaMismatch";
+        stage.status("west-1", "what fails", fails).await;
+        apply(&stage, &json!({}), &[pod(&stage, "web")]).await;
+        has_readings(&stage, 1).await;
+        let mut requests = Requests::from_now(&stage, plane).await;
+        has_readings(&stage, 4).await;
+        let seen = requests.seen().await;
+        assert!(seen.len() >= 2 && seen.iter().all(|request| request == "get pods/web 200"), "{seen:?}");
+        // A change of anything has it tried at once.
+        stage.change(&stage.path("clusters", "west-1"), &json!({"labels": {"a": "b"}})).await;
+        stage.at_rest().await;
+        let seen = requests.seen().await;
+        assert!(seen.iter().any(|request| request.contains("configmaps/broken")), "{seen:?}");
+    });
+}
+
+/// Waits until the health of the syncset was read so often since it is not current.
+async fn has_readings(stage: &Stage, count: i32) {
+    let text = "select (health->>'readings')::int from towline_result where name = 'base' and health is not null";
+    eventually("readings", LIMIT, async || {
+        let rows = stage.sql.query(text, &[]).await.map_err(|error| error.to_string())?;
+        let found: Option<i32> = rows.first().map(|row| row.get(0));
+        if found >= Some(count) { Ok(()) } else { Err(format!("{found:?} of {count}")) }
+    })
+    .await
+    .unwrap();
 }
 
 #[test]

@@ -267,7 +267,8 @@ fn passes_that_are_requested_again_and_again_are_refused_as_other_changes_are() 
         make(&mut admin, "foo", "west", "prod", true).await;
         make(&mut admin, "bar", "east", "prod", true).await;
         let resync = |path: &str| Request::post(&format!("/v1/clusters/{path}"), &json!({}));
-        // The namespace may change 2 MiB at once. A part of that it changes by documents, and each pass counts a KiB of the rest.
+        // The namespace may change 2 MiB at once. A part of that it changes by documents; each pass and each order to a rollout counts
+        // a KiB of the rest.
         let document = json!({"namespace": "foo", "name": "base", "spec": {"clusterDeploymentRefs": []}});
         mallory.send(&Request::post("/v1/syncsets", &document)).await.expect("an answer").success().expect("a syncset");
         for letter in 'a'..='r' {
@@ -276,10 +277,19 @@ fn passes_that_are_requested_again_and_again_are_refused_as_other_changes_are() 
             let change = Request::merge_patch("/v1/syncsets/foo/base", &json!({"spec": {"resources": [map]}}));
             mallory.send(&change).await.expect("an answer").success().expect("it is changed");
         }
+        let rolled = json!({"kind": "SyncSet", "namespace": "foo", "name": "rolled", "spec": {"clusterDeploymentRefs": [], "rollout": {}}});
+        let reply = admin.send(&Request::post("/v1/apply", &rolled)).await.expect("an answer");
+        assert_eq!(reply.status, 200);
+        let order = |action: &str| Request::post("/v1/syncsets/foo/rolled/rollout", &json!({ "action": action }));
         let mut done = 0;
         let refused = loop {
-            let reply = mallory.send(&resync("foo/west/resync")).await.expect("an answer");
-            if reply.status != 202 {
+            let request = match done % 4 {
+                0 => order("pause"),
+                2 => order("resume"),
+                _ => resync("foo/west/resync"),
+            };
+            let reply = mallory.send(&request).await.expect("an answer");
+            if !matches!(reply.status, 200 | 202) {
                 break reply;
             }
             done += 1;
@@ -289,6 +299,9 @@ fn passes_that_are_requested_again_and_again_are_refused_as_other_changes_are() 
         assert_eq!((refused.status, &problem["type"]), (429, &json!("urn:towline:problem:change-quota")));
         assert!(done >= 100, "{done} requests");
         assert_eq!(mallory.send(&resync("resync?namespace=foo")).await.expect("an answer").status, 429);
+        for action in ["pause", "resume"] {
+            assert_eq!(mallory.send(&order(action)).await.expect("an answer").status, 429);
+        }
         assert_eq!(ada.send(&resync("bar/east/resync")).await.expect("an answer").status, 202, "another namespace");
         assert_eq!(admin.send(&resync("foo/west/resync")).await.expect("an answer").status, 202, "an administrator");
     });

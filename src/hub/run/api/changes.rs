@@ -16,7 +16,7 @@ use super::routes::Action;
 use super::{Api, Asked, author};
 use crate::cluster::full_text;
 use crate::documents::{
-    self, BlockingPool, Body, Cause, Effect, IfMatch, Key, Kind, LargeSlot, Manifest, Operations, Part, Problem,
+    self, BlockingPool, Body, Cause, Done, Effect, IfMatch, Key, Kind, LargeSlot, Manifest, Operations, Part, Problem,
     ProblemKind, Request, manifests_of_json, manifests_of_yaml, missing_clusters,
 };
 use crate::http::Peer;
@@ -199,11 +199,13 @@ pub(super) async fn apply(api: &Arc<Api>, asked: Asked<'_>, body: HttpBody) -> R
                 if let Err(problem) = &result {
                     note_refusal(api, &asked, &named, problem);
                 }
-                if result.is_ok() {
+                if let Ok(done) = &result {
+                    let all_at_once = "without a rollout, its newest content goes to all clusters at once";
+                    warnings.extend(done.ends_rollout.then(|| format!("{named}: {all_at_once}")));
                     warnings.extend(warning.map(|text| format!("{named}: the kubeconfig will be refused: {text}")));
                     references.extend(clusters);
                 }
-                Outcome { named, result }
+                Outcome { named, result: result.map(|done| (done.effect, done.document.version)) }
             }
         };
         if let Err(problem) = &mut outcome.result {
@@ -316,15 +318,14 @@ async fn apply_one(
     manifest: Manifest,
     dry_run: bool,
     slot: LargeSlot,
-) -> Result<(Effect, i64), Problem> {
+) -> Result<Done, Problem> {
     let Manifest { kind, body, bytes } = manifest;
     if !kind.is_written_by_clients() {
         return Err(Problem::new(ProblemKind::Method, format!("the hub itself writes documents of kind {kind}")));
     }
     let key = new_key(api, asked, kind, &body).await?;
     let request = Request { key, action: documents::Action::Apply(body), condition: None, dry_run };
-    let done = api.documents.change((request, author(&asked.caller, &asked.parts)), bytes, slot).await?;
-    Ok((done.effect, done.document.version))
+    api.documents.change((request, author(&asked.caller, &asked.parts)), bytes, slot).await
 }
 
 /// The problem of the documents after one that the database has not taken: each would wait for it as long.

@@ -99,7 +99,7 @@ pub(super) async fn rollout(command: RolloutCommand) -> Result<Exit, Error> {
         Task::History(order) => history(order).await,
         Task::Pause(order) => carry_out(&order, json!({"action": "pause"})).await,
         Task::Resume(order) => carry_out(&order, json!({"action": "resume"})).await,
-        Task::Promote(order) => carry_out(&order, json!({"action": "promote"})).await,
+        Task::Promote(order) => promote(&order).await,
         Task::Abort(AbortTask { order, yes }) => abort(&order, yes).await,
         Task::Undo(UndoTask { order, to, yes }) => undo(&order, to, yes).await,
     }
@@ -200,6 +200,12 @@ async fn carry_out(order: &Order, body: Value) -> Result<Exit, Error> {
     let body = ("application/json", body.to_string().into());
     show(&client.ask(Method::POST, &path(&order.syncset)?, Some(body)).await?, order.format.output);
     Ok(Exit::Done)
+}
+
+/// Of the wave that it has seen: if the answer gets lost and the order is repeated, the wave after that is not let begin.
+async fn promote(order: &Order) -> Result<Exit, Error> {
+    let answer = HubClient::new(&order.access).await?.get(&path(&order.syncset)?).await?;
+    carry_out(order, json!({"action": "promote", "wave": answer.get("wave")})).await
 }
 
 async fn abort(order: &Order, yes: Yes) -> Result<Exit, Error> {

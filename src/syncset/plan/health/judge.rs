@@ -3,6 +3,7 @@
 //! Built-in kinds are judged as kstatus (`sigs.k8s.io/cli-utils`) does, with four differences: a load balancer without an address and a Job that
 //! runs are not current, and a Pod that has ended with an error, or whose init container crashes, has failed. Kinds of others are judged by the conditions that most of them have.
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::LONGEST_MESSAGE;
@@ -13,7 +14,7 @@ pub(super) const NO_STATUS: &str = "NoStatus";
 /// Most characters of a condition's reason.
 const LONGEST_REASON: usize = 64;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verdict {
     Current,
     Progressing,
@@ -102,9 +103,17 @@ const BUILT_IN_GROUPS: [&str; 16] = [
     "storage.k8s.io",
 ];
 
+/// Whether an object is a Job that deletes itself once it has finished, and has. Its own conditions say that, whatever a rule says of it.
+pub(super) fn has_finished(group: &str, kind: &str, object: &Value) -> bool {
+    let deletes_itself = object.pointer("/spec/ttlSecondsAfterFinished").is_some_and(|seconds| !seconds.is_null());
+    let is_true = |of: &str| is(condition(object, of), "True");
+    (group, kind) == ("batch", "Job") && deletes_itself && (is_true("Complete") || is_true("Failed"))
+}
+
 /// Judges an object by the rule for its kind, if there is one, or if its kind [`is_judged`].
 pub fn judge(group: &str, kind: &str, object: &Value, rule: Option<&Parsed>) -> Judged {
-    if object.pointer("/metadata/deletionTimestamp").is_some_and(|at| !at.is_null()) {
+    let is_being_deleted = object.pointer("/metadata/deletionTimestamp").is_some_and(|at| !at.is_null());
+    if is_being_deleted && !has_finished(group, kind, object) {
         return Judged::progressing("Terminating", "the object is being deleted");
     }
     let generation = number(object, "/metadata/generation");

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 pub use judge::{Judged, Verdict, judge};
 pub use rule::{Rule, Rules};
@@ -114,9 +115,9 @@ pub struct Health {
     /// How many more are not current.
     #[serde(default)]
     pub more: usize,
-    /// UIDs of Jobs with a time to live that were seen to have finished.
+    /// UIDs of Jobs with a time to live that were seen to have finished, and how they were judged then.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    finished: Vec<String>,
+    finished: Vec<(String, Verdict)>,
 }
 
 /// An object that is not current.
@@ -154,6 +155,14 @@ pub enum Job {
     Gone(String),
 }
 
+impl Job {
+    /// Of an object that is there.
+    pub fn of(group: &str, kind: &str, object: &Value) -> Option<Self> {
+        let uid = object.pointer("/metadata/uid").and_then(Value::as_str)?;
+        judge::has_finished(group, kind, object).then(|| Self::Finished(uid.to_owned()))
+    }
+}
+
 /// With what and on which cluster a syncset is applied.
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'p> {
@@ -188,8 +197,10 @@ impl Health {
         self.inputs == hex(inputs)
     }
 
+    /// Whether its objects were not current within their time, but for those that have failed.
     fn is_late(&self) -> bool {
-        self.reason == LATE
+        let is_open = |object: &ObjectHealth| object.state != State::Failed;
+        self.reason == LATE || (self.next.is_none() && self.objects.iter().any(is_open))
     }
 
     /// Whether it was read on this cluster.
@@ -208,8 +219,7 @@ impl Health {
         let Place { inputs, cluster } = place;
         let previous = previous.filter(|previous| previous.is_on(Some(cluster)));
         // What else of the syncset has changed does not matter to a Job that is the same.
-        let had_finished = previous.map_or(&[][..], |previous| &previous.finished);
-        let finished = finished_jobs(&mut readings, had_finished);
+        let finished = finished_jobs(&mut readings, previous);
         let previous = previous.filter(|previous| previous.is_of(inputs));
         let applied = previous.map_or(now, |previous| previous.applied);
         let before = |object: &ObjectRef| previous?.objects.iter().find(|before| before.is(object));
@@ -234,11 +244,10 @@ impl Health {
         let worst = objects.first();
         let state = worst.map_or(State::Current, |worst| worst.state);
         // Once it was settled, it has its time again; what is late stays late. The time in which nobody could read does not count.
-        let was_late = |previous: &Self| previous.next.is_none() && previous.state != State::Failed;
         let unsettled = previous.filter(|previous| {
             previous.state != State::Current
                 && state != State::Current
-                && (previous.next.is_some() || was_late(previous))
+                && (previous.next.is_some() || previous.is_late())
         });
         let (began, count) = unsettled.map_or((now, 0), |unsettled| {
             let unread = now.duration_since(unsettled.next.unwrap_or(now)).max(SignedDuration::ZERO);
@@ -282,18 +291,26 @@ impl Health {
     }
 }
 
-/// The Jobs that have finished. One that had, and is gone, is current.
-fn finished_jobs(readings: &mut [Reading], before: &[String]) -> Vec<String> {
+/// The Jobs that have finished. One that had, and is gone, is as it was then.
+fn finished_jobs(readings: &mut [Reading], previous: Option<&Health>) -> Vec<(String, Verdict)> {
     let mut finished = Vec::new();
-    for reading in readings {
-        match &reading.job {
-            Some(Job::Finished(uid)) => finished.push(uid.clone()),
-            Some(Job::Gone(uid)) if before.contains(uid) => {
-                finished.push(uid.clone());
-                reading.judged = Judged::current();
+    for Reading { object, judged, job } in readings {
+        let uid = match job {
+            Some(Job::Finished(uid)) => uid,
+            Some(Job::Gone(uid)) => {
+                let known = previous.and_then(|previous| previous.finished.iter().find(|(of, _)| *of == *uid));
+                let Some((_, verdict)) = known else { continue };
+                let stored = previous.and_then(|previous| previous.objects.iter().find(|stored| stored.is(object)));
+                *judged = match stored {
+                    _ if *verdict == Verdict::Current => Judged::current(),
+                    Some(stored) => Judged::of(*verdict, &stored.reason, &stored.message),
+                    None => Judged::of(*verdict, "Finished", "it was not current when it had finished, and is gone"),
+                };
+                uid
             }
-            Some(Job::Gone(_)) | None => {}
-        }
+            None => continue,
+        };
+        finished.push((uid.clone(), judged.verdict));
     }
     finished
 }

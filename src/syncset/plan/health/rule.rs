@@ -18,11 +18,16 @@ pub struct Rule {
     pub failed: Option<String>,
 }
 
+/// Most steps of all rules of a cluster in one reading: about a second of a processor.
+const MOST_STEPS: usize = 8_000_000;
+
 /// A rule whose expressions were parsed, which a reading does once.
 #[derive(Debug)]
 pub struct Parsed {
     current: Result<Expression, String>,
     failed: Option<Result<Expression, String>>,
+    /// How many objects of the cluster have a rule. Each has its share of the steps, so that none waits for others.
+    objects: usize,
 }
 
 /// The rules of a syncset, by group and kind.
@@ -30,8 +35,9 @@ pub struct Parsed {
 pub struct Rules(BTreeMap<(String, String), Parsed>);
 
 impl Rules {
-    pub fn parse(rules: &[Rule]) -> Self {
-        Self(rules.iter().map(|rule| ((rule.group.clone(), rule.kind.clone()), rule.parse())).collect())
+    /// For a reading in which so many objects of the cluster have a rule, of this syncset or another one.
+    pub fn parse(rules: &[Rule], objects: usize) -> Self {
+        Self(rules.iter().map(|rule| ((rule.group.clone(), rule.kind.clone()), rule.parse(objects))).collect())
     }
 
     pub fn of(&self, group: &str, kind: &str) -> Option<&Parsed> {
@@ -40,8 +46,9 @@ impl Rules {
 }
 
 impl Rule {
-    fn parse(&self) -> Parsed {
-        Parsed { current: Expression::parse(&self.current), failed: self.failed.as_deref().map(Expression::parse) }
+    fn parse(&self, objects: usize) -> Parsed {
+        let (current, failed) = (Expression::parse(&self.current), self.failed.as_deref().map(Expression::parse));
+        Parsed { current, failed, objects }
     }
 }
 
@@ -52,6 +59,16 @@ impl Parsed {
             let message = "it has more than 64 KiB or a list of more than 1,000 elements, so its rule is not asked";
             return Judged::of(Verdict::Unknown, "TooLarge", message);
         };
+        let expressions = [Some(&self.current), self.failed.as_ref()].into_iter().flatten().flatten();
+        let (steps, share) =
+            (expressions.map(|part| facts.steps(part)).sum::<usize>(), MOST_STEPS / self.objects.max(1));
+        if steps > share {
+            let message = format!(
+                "its rule may take {steps} steps, and each of the {} objects on its cluster with a rule {share}: shorten the rule, or its lists",
+                self.objects
+            );
+            return Judged::of(Verdict::Unknown, "TooLarge", &message);
+        }
         let holds = |name: &str, expression: &Result<Expression, String>| {
             let expression = expression.as_ref().map_err(Clone::clone);
             expression.and_then(|expression| facts.hold(expression)).map_err(|error| {

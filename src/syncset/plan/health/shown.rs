@@ -27,7 +27,7 @@ pub fn explained(
     let read = age(known.read);
     match known.objects.iter().find(|stored| stored.is(object)) {
         Some(ObjectHealth { state, reason, message, since, .. }) => {
-            let late = if known.is_late() { ", too late" } else { "" };
+            let late = if known.is_late() && *state != State::Failed { ", too late" } else { "" };
             format!(
                 "{} for {}{late} ({reason}): {message}; read {read} ago, judged by {rule}",
                 state.as_str(),

@@ -118,6 +118,24 @@ fn what_is_no_longer_current_has_its_time_again_and_what_is_late_has_not() {
 }
 
 #[test]
+fn what_is_late_stays_so_beside_what_has_failed() {
+    let both = |other| vec![reading("web", Verdict::Progressing), reading("worker", other)];
+    let mut health = Health::read(HERE, None, both(Verdict::Failed), WITHIN, at(0));
+    while let Some(next) = health.next {
+        health = Health::read(HERE, Some(&health), both(Verdict::Failed), WITHIN, next);
+    }
+    assert_eq!((health.state, health.reason.as_str(), health.objects.len()), (State::Failed, "Why", 2));
+    let again = Health::read(HERE, Some(&health), both(Verdict::Failed), WITHIN, at(7200));
+    assert_eq!(
+        (again.state, again.next, again.since),
+        (State::Failed, None, health.since),
+        "a full pass begins nothing"
+    );
+    let mended = Health::read(HERE, Some(&again), both(Verdict::Current), WITHIN, at(14_400));
+    assert_eq!((mended.state, mended.reason.as_str(), mended.next), (State::Progressing, "Late", None));
+}
+
+#[test]
 fn the_time_in_which_nobody_could_read_does_not_count() {
     let first = Health::read(HERE, None, vec![reading("web", Verdict::Progressing)], WITHIN, at(0));
     let back = Health::read(HERE, Some(&first), vec![reading("web", Verdict::Progressing)], WITHIN, at(3600));
@@ -190,6 +208,60 @@ fn a_job_that_was_seen_to_finish_and_is_gone_stays_current_until_another_one_is_
         let unseen = Health::read(OTHER_INPUTS, previous, vec![gone(gone_now)], WITHIN, at(30));
         assert_eq!(unseen.state, State::Progressing, "nobody has seen {gone_now} finish");
     }
+}
+
+#[test]
+fn a_job_that_has_failed_and_is_gone_has_failed_until_another_one_is_sent() {
+    let job = |name: &str, verdict, job| Reading { job: Some(job), ..reading(name, verdict) };
+    let finished = |uid: &str| job("job", Verdict::Failed, Job::Finished(uid.to_owned()));
+    let gone = |uid: &str| job("job", Verdict::Progressing, Job::Gone(uid.to_owned()));
+    let mut health = Health::read(HERE, None, vec![finished("u1")], WITHIN, at(0));
+    while let Some(next) = health.next {
+        health = Health::read(HERE, Some(&health), vec![gone("u1")], WITHIN, next);
+    }
+    let told = |health: &Health| (health.state, health.reason.clone(), health.objects[0].message.clone());
+    let expected = (State::Failed, "Why".to_owned(), "job is so".to_owned());
+    assert_eq!((told(&health), health.since), (expected.clone(), at(15)));
+    let later = Health::read(HERE, Some(&health), vec![gone("u1")], WITHIN, at(7200));
+    assert_eq!((told(&later), later.since, later.next), (expected, at(15), None));
+    // Another one under its name, or something else of the syncset that has changed.
+    let unseen = Health::read(HERE, Some(&later), vec![gone("u2")], WITHIN, at(7300));
+    assert_eq!(unseen.state, State::Progressing);
+    let changed = Health::read(OTHER_INPUTS, Some(&later), vec![gone("u1")], WITHIN, at(7300));
+    let confirmed = Health::read(OTHER_INPUTS, Some(&changed), vec![gone("u1")], WITHIN, at(7315));
+    assert_eq!((changed.state, confirmed.state), (State::Progressing, State::Failed), "it is the same Job");
+    // Also of more than are stored.
+    let many = |job_of: fn(String) -> Job| {
+        (0..150).map(|at| job(&format!("a{at:03}"), Verdict::Failed, job_of(format!("u{at}")))).collect::<Vec<_>>()
+    };
+    let first = Health::read(HERE, None, many(Job::Finished), WITHIN, at(0));
+    let second = Health::read(HERE, Some(&first), many(Job::Gone), WITHIN, at(15));
+    assert_eq!((second.state, second.objects.len() + second.more), (State::Failed, 150));
+}
+
+#[test]
+fn whether_a_job_has_finished_is_said_by_its_conditions_whatever_a_rule_says() {
+    let job = |seconds: Option<i64>, kind: &str, status: &str| {
+        json!({"metadata": {"uid": "u1"}, "spec": {"ttlSecondsAfterFinished": seconds},
+            "status": {"active": 1, "conditions": conditions(&[(kind, status, "")])}})
+    };
+    for (object, finished) in [
+        (job(Some(60), "Complete", "True"), true),
+        (job(Some(60), "Failed", "True"), true),
+        (job(Some(60), "Complete", "False"), false),
+        (job(Some(60), "Suspended", "True"), false),
+        (job(None, "Complete", "True"), false),
+    ] {
+        let expected = finished.then(|| Job::Finished("u1".to_owned()));
+        assert_eq!(Job::of("batch", "Job", &object), expected, "{object}");
+        assert_eq!(Job::of("example.com", "Job", &object), None);
+    }
+    // Its deletion is its own.
+    let mut object = job(Some(60), "Complete", "True");
+    object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    assert_eq!(judge("batch", "Job", &object, None), Judged::current());
+    object["status"]["conditions"][0]["status"] = json!("False");
+    assert_eq!(judge("batch", "Job", &object, None).reason, "Terminating");
 }
 
 #[test]
@@ -519,7 +591,7 @@ fn an_own_rule_decides_instead_of_all_others() {
         (rule("true", Some("status.phase > 3")), phase("canary"), Verdict::Unknown, "RuleError"),
         (rule("what another release understands()", None), phase("canary"), Verdict::Unknown, "RuleError"),
     ] {
-        let rules = Rules::parse(std::slice::from_ref(&rule));
+        let rules = Rules::parse(std::slice::from_ref(&rule), 1);
         let judged = judge("db.example.com", "Postgres", &object, rules.of("db.example.com", "Postgres"));
         assert_eq!((judged.verdict, judged.reason.as_str()), (verdict, reason), "{rule:?}: {judged:?}");
         assert!(!judged.message.contains("canary"), "{judged:?}");
@@ -530,6 +602,37 @@ fn an_own_rule_decides_instead_of_all_others() {
     };
     assert!(settings("", "ConfigMap").reads("", "ConfigMap") && !settings("", "ConfigMap").reads("", "Namespace"));
     assert!(settings("", "ConfigMap").reads("apps", "Deployment") && !settings("", "Secret").reads("", "Secret"));
+}
+
+#[test]
+fn the_more_objects_have_rules_the_less_each_of_them_may_take() {
+    let list = |elements: usize| {
+        of(json!({"list": vec![1; elements]}), json!({"conditions": conditions(&[("Ready", "True", "")])}))
+    };
+    let many = |part: &str| vec![part; 18].join(" && ");
+    let dear = vec![format!("spec.list.all(e, {})", many("e == 1")); 2].join(" && ");
+    let literal = format!("[{}].all(e, {})", vec!["1"; 100].join(", "), many("e == 1"));
+    let usual = "status.conditions.filter(e, e.type == 'Ready').all(e, e.status == 'True')";
+    let judged = |rule: Rule, objects: usize, object: &Value| {
+        let rules = Rules::parse(&[rule], objects);
+        judge("db.example.com", "Postgres", object, rules.of("db.example.com", "Postgres"))
+    };
+    for (current, failed, objects, elements, verdict) in [
+        (dear.as_str(), None, 1, 1000, Verdict::Current),
+        (&dear, None, 1000, 1000, Verdict::Unknown),
+        (&dear, None, 1000, 10, Verdict::Current),
+        (&dear, None, 26_000, 10, Verdict::Unknown),
+        ("true", Some(format!("!({dear})")), 1000, 1000, Verdict::Unknown),
+        ("spec == status || spec.list == spec.list", None, 10_000, 1000, Verdict::Unknown),
+        (usual, None, 26_000, 10, Verdict::Current),
+        (&literal, None, 1, 1, Verdict::Current),
+        (&literal, None, 10_000, 1, Verdict::Unknown),
+    ] {
+        let found = judged(rule(current, failed.as_deref()), objects, &list(elements));
+        assert_eq!(found.verdict, verdict, "{current}, {objects} objects, {elements} elements: {found:?}");
+        let is_told = found.reason == "TooLarge" && found.message.contains(&format!("the {objects} objects"));
+        assert_eq!(is_told, verdict == Verdict::Unknown, "{found:?}");
+    }
 }
 
 /// What a status of any kind may have, in the places where it is looked at.

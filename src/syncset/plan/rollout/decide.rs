@@ -37,19 +37,20 @@ pub fn decide(
     if !rollout.state.is_running() {
         return (rollout, Vec::new());
     }
+    let moves: Vec<Move> = observed.gone.iter().map(|cluster| Move::Leave { cluster: *cluster }).collect();
     // With a mistyped selector a syncset is for nobody: that is no reason to have done with all waves.
     if observed.clusters.is_empty() {
         rollout.reason = Reason::EmptyWave;
         if rollout.state == State::Running {
             "the syncset is for no cluster".clone_into(&mut rollout.message);
         }
-        return (rollout, Vec::new());
+        return (rollout, moves);
     }
     rollout.clock += elapsed.min(LONGEST_TICK);
     rollout.wave = rollout.wave.min(spec.waves.len());
     let waves = assign(syncset, spec, &observed.clusters);
     let clusters = observed.clusters.iter().zip(waves).map(|(seen, wave)| Cluster::of(seen, wave, &rollout));
-    let mut step = Step { spec, clusters: clusters.collect(), rollout, moves: Vec::new() };
+    let mut step = Step { spec, clusters: clusters.collect(), rollout, moves };
     step.finish_turns();
     match step.rollout.state {
         State::RollingBack => step.go_back(observed.is_held),

@@ -49,6 +49,8 @@ enum Event {
     SetFate(usize, usize, Fate),
     JumpClock(i64),
     Hold(bool),
+    /// The guard judges the step to the goal.
+    Judge,
     Restore,
     Pause,
     Resume,
@@ -139,6 +141,7 @@ fn event() -> impl Strategy<Value = Event> {
         3 => (which, 0..3_usize, fate()).prop_map(|(node, revision, fate)| Event::SetFate(node, revision, fate)),
         1 => (-100_000..100_000_i64).prop_map(Event::JumpClock),
         1 => any::<bool>().prop_map(Event::Hold),
+        4 => Just(Event::Judge),
         1 => Just(Event::Restore),
         1 => Just(Event::Pause),
         3 => Just(Event::Resume),
@@ -223,17 +226,18 @@ impl Model {
                 health: node.read.map(|(at, of, state)| Reading { at, state: (Some(of) == revision).then_some(state) }),
             }
         };
+        let is_gone = |(id, turn): &(&Uuid, &Turn)| {
+            turn.number == self.rollout.number && self.nodes.get(id).is_some_and(|node| !node.matches)
+        };
         Observed {
             clusters: self.nodes.iter().filter(|(_, node)| node.matches).map(see).collect(),
+            gone: self.turns.iter().filter(is_gone).map(|(id, _)| *id).collect(),
             is_held: self.is_held,
         }
     }
 
-    /// As the dispatcher does it: what has yet to be judged is judged before.
     fn decide(&self, elapsed: Duration) -> (Rollout, Vec<Move>) {
-        let judged = self.rollout.judged || !self.rollout.must_begin();
-        let rollout = Rollout { judged, ..self.rollout.clone() };
-        decide(SYNCSET, &self.spec, &rollout, &self.observe(), elapsed)
+        decide(SYNCSET, &self.spec, &self.rollout, &self.observe(), elapsed)
     }
 
     fn tick(&mut self, elapsed: Duration) -> Result<(), TestCaseError> {
@@ -254,6 +258,10 @@ impl Model {
                 Move::Done { cluster } => {
                     let turn = self.turns.get_mut(&cluster).expect("a turn");
                     (turn.done, turn.read_before) = (true, None);
+                }
+                Move::Leave { cluster } => {
+                    prop_assert!(self.nodes.get(&cluster).is_some_and(|node| !node.matches), "it has not left");
+                    self.turns.get_mut(&cluster).expect("a turn").number = 0;
                 }
                 Move::Reread { cluster, before } => {
                     self.turns.get_mut(&cluster).expect("a turn").read_before = Some(before);
@@ -309,7 +317,7 @@ impl Model {
         }
         let (rollout, forward) = (&after.rollout, after.rollout.state == State::Running);
         prop_assert!(self.rollout.state.is_running() && !self.rollout.must_begin(), "released after a stop");
-        prop_assert!(rollout.judged && !self.is_held, "released although it was not judged, or held");
+        prop_assert!(self.rollout.judged && !self.is_held, "released although it was not judged, or held");
         prop_assert_eq!((rollout.number, rollout.goal), (self.rollout.number, self.rollout.goal));
         let waves = assign(SYNCSET, &self.spec, &observed.clusters);
         for (seen, wave) in observed.clusters.iter().zip(&waves).filter(|(seen, _)| released.contains(&seen.id)) {
@@ -378,9 +386,11 @@ impl Model {
         self.now += Duration::from_millis(1);
         let turn = self.turns.get(&id);
         let pin = turn.map(|turn| turn.revision).or(self.rollout.stable);
-        let Some(node) = self.nodes.get_mut(&id).filter(|node| node.matches && !node.is_away()) else { return };
-        if let Some(pin) = pin {
-            node.work(pin, turn, self.now);
+        let Some(node) = self.nodes.get_mut(&id).filter(|node| !node.is_away()) else { return };
+        match pin {
+            Some(pin) if node.matches => node.work(pin, turn, self.now),
+            Some(_) => (node.applied, node.read) = (None, None),
+            None => {}
         }
     }
 
@@ -440,10 +450,12 @@ impl Model {
             }
             Event::JumpClock(seconds) => self.now += jiff::SignedDuration::from_secs(*seconds),
             Event::Hold(is_held) => self.is_held = *is_held,
+            Event::Judge if !self.rollout.must_begin() => self.rollout.judged = true,
             Event::Restore if self.rollout.state.is_running() => {
-                (self.rollout.state, self.rollout.reason) = (State::Stopped, Reason::Restored);
+                let Rollout { state, reason, judged, .. } = &mut self.rollout;
+                (*state, *reason, *judged) = (State::Stopped, Reason::Restored, false);
             }
-            Event::Edit(_) | Event::Restore => {}
+            Event::Edit(_) | Event::Judge | Event::Restore => {}
             Event::Pause => self.command(|rollout, _| rollout.pause()),
             Event::Resume => self.command(|rollout, _| rollout.resume()),
             Event::Promote => self.command(|rollout, _| rollout.promote()),
@@ -485,6 +497,7 @@ impl Model {
             if self.rollout.reason == Reason::Aborted {
                 self.happen(&Event::Edit(self.rollout.newest % 4 + 1))?;
             }
+            self.happen(&Event::Judge)?;
             self.tick(Duration::from_secs(10))?;
         }
         prop_assert!(self.has_ended(), "it has not ended: {:?} of {:?}", self.rollout, self.spec);

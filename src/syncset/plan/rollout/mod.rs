@@ -221,6 +221,8 @@ pub struct Reading {
 pub struct Observed {
     /// The clusters that the syncset is for.
     pub clusters: Vec<Seen>,
+    /// Clusters that had a turn of the present rollout, and that the syncset is for no more.
+    pub gone: Vec<Uuid>,
     /// Whether the guard holds the deletions of the syncset.
     pub is_held: bool,
 }
@@ -232,6 +234,8 @@ pub enum Move {
     Release { cluster: Uuid, read_before: Option<Timestamp> },
     /// It is done: any reading of its health counts again.
     Done { cluster: Uuid },
+    /// Its turn counts no more. It stays pinned, and has another turn if the syncset is for it again.
+    Leave { cluster: Uuid },
     /// Has its health read again.
     Reread { cluster: Uuid, before: Timestamp },
     /// The health of those that are done was read again: any reading counts.

@@ -12,6 +12,8 @@ struct World {
     spec: Spec,
     rollout: Rollout,
     observed: Observed,
+    /// Clusters that the syncset is for no more.
+    left: Vec<Seen>,
     now: Timestamp,
     /// The moves so far.
     released: Vec<Uuid>,
@@ -59,11 +61,23 @@ fn spec(rollout: &Value, health: Option<&str>) -> Spec {
 impl World {
     fn new(spec: Spec, clusters: Vec<Seen>) -> Self {
         let observed = Observed { clusters, ..Observed::default() };
-        Self { spec, rollout: rollout(), observed, now: Timestamp::UNIX_EPOCH, released: Vec::new() }
+        Self { spec, rollout: rollout(), observed, left: Vec::new(), now: Timestamp::UNIX_EPOCH, released: Vec::new() }
     }
 
     fn at(&mut self, number: u128) -> &mut Seen {
         self.observed.clusters.iter_mut().find(|seen| seen.id == id(number)).expect("a cluster")
+    }
+
+    /// The syncset is for it no more, and is deleted there.
+    fn leave(&mut self, number: u128) {
+        let at = self.observed.clusters.iter().position(|seen| seen.id == id(number)).expect("a cluster");
+        let seen = self.observed.clusters.remove(at);
+        self.left.push(Seen { applied: Applied::Not, health: None, ..seen });
+    }
+
+    /// The syncset is for those again that have left it.
+    fn return_all(&mut self) {
+        self.observed.clusters.append(&mut self.left);
     }
 
     /// One decision. The guard has judged what has begun before it.
@@ -73,6 +87,9 @@ impl World {
 
     fn tick_after(&mut self, elapsed: Duration) {
         self.rollout.judged |= !self.rollout.must_begin();
+        let number = self.rollout.number;
+        let had_turn = |seen: &&Seen| seen.turn.as_ref().is_some_and(|turn| turn.number == number);
+        self.observed.gone = self.left.iter().filter(had_turn).map(|seen| seen.id).collect();
         let (rollout, moves) = decide(SYNCSET, &self.spec, &self.rollout, &self.observed, elapsed);
         for of in &moves {
             self.make(&rollout, of);
@@ -81,7 +98,7 @@ impl World {
     }
 
     fn make(&mut self, rollout: &Rollout, of: &Move) {
-        let mut turns = self.observed.clusters.iter_mut();
+        let mut turns = self.observed.clusters.iter_mut().chain(&mut self.left);
         match *of {
             Move::Release { cluster, read_before } => {
                 self.released.push(cluster);
@@ -95,6 +112,9 @@ impl World {
             Move::Done { cluster } => {
                 let turn = turns.find(|seen| seen.id == cluster).and_then(|seen| seen.turn.as_mut()).expect("a turn");
                 (turn.done, turn.read_before) = (true, None);
+            }
+            Move::Leave { cluster } => {
+                turns.find(|seen| seen.id == cluster).and_then(|seen| seen.turn.as_mut()).expect("a turn").number = 0;
             }
             Move::Reread { cluster, before } => {
                 let turn = turns.find(|seen| seen.id == cluster).and_then(|seen| seen.turn.as_mut()).expect("a turn");
@@ -526,6 +546,54 @@ fn a_cluster_that_the_syncset_leaves_is_not_waited_for_and_one_that_joins_has_it
     world.observed.clusters.push(cluster(3, &[true]));
     world.released();
     assert_eq!(world.play(4), [3, 2]);
+    world.is(State::Complete, Reason::None);
+}
+
+#[test]
+fn a_cluster_that_leaves_in_its_turn_has_as_long_as_others_when_it_is_back() {
+    let mut rollout = canary();
+    rollout["waves"] = json!([]);
+    let mut world = World::new(spec(&rollout, Some("1m")), vec![cluster(1, &[]), cluster(2, &[])]);
+    world.at(2).is_away = true;
+    world.tick();
+    world.tick();
+    assert_eq!(world.released(), [1]);
+    world.leave(1);
+    for _ in 0..10 {
+        world.tick_after(Duration::from_secs(10));
+        world.is(State::Running, Reason::Unreachable);
+    }
+    world.return_all();
+    for _ in 0..7 {
+        world.tick_after(Duration::from_secs(10));
+        world.is(State::Running, Reason::Releasing);
+    }
+    assert_eq!(world.released(), [1], "its turn begins again");
+    assert_eq!(world.at(1).turn.as_ref().map(|turn| turn.revision), Some(2), "it has not gone back meanwhile");
+    world.tick_after(TICK);
+    world.is(State::Stopped, Reason::Failures);
+}
+
+#[test]
+fn a_cluster_that_was_done_and_has_left_is_done_again_only_once_it_has_the_content_again() {
+    let mut rollout = canary();
+    rollout["waves"][0]["soak"] = json!("1m");
+    let clusters = vec![cluster(1, &[true]), cluster(2, &[true]), cluster(3, &[false])];
+    let mut world = World::new(spec(&rollout, None), clusters);
+    world.tick();
+    assert_eq!(world.play(3), [1, 2]);
+    world.is(State::Running, Reason::Soaking);
+    world.leave(1);
+    world.tick();
+    world.is(State::Running, Reason::Soaking);
+    world.return_all();
+    for _ in 0..20 {
+        world.tick_after(Duration::from_secs(10));
+        world.is(State::Running, Reason::Releasing);
+    }
+    assert_eq!(world.released(), [1], "the next wave has not begun without it");
+    world.apply(1, health::State::Current);
+    assert_eq!(world.play(4), [3]);
     world.is(State::Complete, Reason::None);
 }
 

@@ -7,6 +7,8 @@
 //!    "health": {"state": "Progressing", "reason": "TooFewReady", "message": "Deployment shop/web: 1 of 3 replicas are ready", "since": "…"}}],
 //!  "selectorSyncSets": [{"name": "monitoring", "observedGeneration": 1, "result": "Success", "lastTransitionTime": "…", "firstSuccessTime": "…"}]}
 //! ```
+//!
+//! A syncset that was never tried has an entry if its health is read, without a result.
 
 mod compare;
 mod condition;
@@ -52,13 +54,18 @@ pub fn status(observed: &Observed<'_>, previous: &Map<String, Value>, now: Times
     };
     let gone = gone.into_iter().filter(|result| !is_ending(result));
     let results: BTreeMap<&SyncSetName, &ResultRow> = gone.chain(living).map(|result| (&result.name, result)).collect();
+    // One that was never tried has no result, and its health all the same: that its cluster does not answer, for example.
+    let mut entries = BTreeMap::new();
+    for (name, health) in observed.health {
+        entries.insert(name, json!({"name": name.name, "health": health.to_json()}));
+    }
+    entries.extend(results.iter().map(|(name, result)| {
+        let is_live = observed.live.contains(&result.syncset);
+        (*name, entry(name, result, is_live, observed.health.get(*name).filter(|_| is_live)))
+    }));
     let of_kind = |kind| {
-        let of_kind = results.iter().filter(move |(name, _)| name.kind == kind);
-        let entries = of_kind.map(|(name, result)| {
-            let is_live = observed.live.contains(&result.syncset);
-            entry(name, result, is_live, observed.health.get(*name).filter(|_| is_live))
-        });
-        entries.collect::<Vec<_>>()
+        let of_kind = entries.iter().filter(|(name, _)| name.kind == kind);
+        of_kind.map(|(_, entry)| entry.clone()).collect::<Vec<_>>()
     };
     let failing: Vec<&SyncSetName> = results
         .iter()

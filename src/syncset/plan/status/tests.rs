@@ -224,6 +224,26 @@ fn conditions_exist_while_they_are_true_and_keep_their_time_while_their_status_i
 }
 
 #[test]
+fn a_syncset_that_was_never_tried_has_its_health_and_no_result() {
+    let tried = result(1, SyncSetKind::SyncSet, "b");
+    let named = |name: &str| SyncSetName { name: name.to_owned(), ..tried.name.clone() };
+    let unreachable = || Entry::of(Digest([1; 32]), None, None, true);
+    let health = ["a", "b"].map(|name| (named(name), unreachable())).into();
+    let results = [tried.clone()];
+    let live = [tried.syncset, Uuid::from_u128(2)].into();
+    let conditions = Conditions::default();
+    let observed =
+        Observed { results: &results, live: &live, ending: None, health: &health, conditions, controlled_by: "" };
+    let status = status(&observed, &Map::new(), at(1000));
+    let entries = status["syncSets"].as_array().expect("a list");
+    assert_eq!(entries[0], json!({"name": "a", "health": unreachable().to_json()}));
+    assert_eq!((&entries[1]["name"], &entries[1]["result"], entries.len()), (&json!("b"), &json!("Success"), 2));
+    assert_eq!(entries[1]["health"], entries[0]["health"]);
+    assert_eq!(condition(&status, "Healthy").expect("there")["status"], "Unknown");
+    assert_eq!(condition(&status, "Failed").expect("there")["status"], "Unknown", "it is pending");
+}
+
+#[test]
 fn that_it_is_another_cluster_is_shown_for_a_while_after_it_was_found_out() {
     let moved = of(&[], &[], Conditions { has_moved: true, ..Conditions::default() }, &Map::new());
     let found = condition(&moved, "AnotherCluster").expect("there");

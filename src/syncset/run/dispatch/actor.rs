@@ -211,7 +211,7 @@ fn not_expired<T: Default>(outcome: Result<T, DispatchError>) -> Result<T, db::E
             Ok(T::default())
         }
         // It approves nothing by name.
-        Err(DispatchError::Ambiguous { .. }) => Ok(T::default()),
+        Err(DispatchError::Ambiguous { .. } | DispatchError::Changed { .. }) => Ok(T::default()),
         Err(DispatchError::Database(error)) => Err(error),
     }
 }

@@ -58,6 +58,9 @@ pub enum DispatchError {
         /// The ids, each with the reason.
         ids: Vec<String>,
     },
+    /// What was to be approved was checked again while it was approved.
+    #[error("what is held of {label} has changed meanwhile: look at it again")]
+    Changed { label: String },
 }
 
 /// The ids in the first column of a statement's rows.

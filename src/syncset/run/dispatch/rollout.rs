@@ -7,7 +7,7 @@
 //!
 //! A hub without rollouts is asked for them once, and then after changes that may begin one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,7 +37,9 @@ use crate::syncset::run::rollouts::Stored;
 
 /// Between two looks, unless one takes long: then four times as long as it has taken.
 const EVERY: Duration = Duration::from_secs(1);
-/// The same after one of them could not be moved on.
+/// So long a look goes on to further rollouts. Changes are dispatched before the next one, which begins where this one has ended.
+const LONGEST_LOOK: Duration = Duration::from_millis(100);
+/// Until one that could not be moved on is tried again.
 const AFTER_A_FAILURE: Duration = Duration::from_secs(10);
 /// After this time the clock of a rollout is stored, also if nothing else has changed. It is less than what counts of one look.
 const STORE_EVERY: Duration = Duration::from_secs(9);
@@ -51,12 +53,17 @@ pub struct Rollouts {
     exist: bool,
     /// When the clocks of rollouts that run were stored.
     stored: BTreeMap<Uuid, Instant>,
+    /// The last one that was moved on: the next look begins after it.
+    last: Option<Uuid>,
+    /// Those that could not be moved on, and when they are tried again.
+    later: BTreeMap<Uuid, Instant>,
 }
 
 impl Rollouts {
     /// Those of which nothing is known yet.
     pub fn unknown() -> Self {
-        Self { next: Instant::now(), exist: true, stored: BTreeMap::new() }
+        let (stored, later) = (BTreeMap::new(), BTreeMap::new());
+        Self { next: Instant::now(), exist: true, stored, last: None, later }
     }
 
     /// When the next look is due, after a turn; none if there are no rollouts.
@@ -95,7 +102,7 @@ enum Audience {
 }
 
 impl Dispatch {
-    /// Moves all rollouts on that run, or have to begin. Returns for how many clusters it has asked.
+    /// Moves rollouts on that run, or have to begin: all, or as many as one look has time for. Returns for how many clusters it has asked.
     pub async fn roll(
         &self,
         grant: &Grant,
@@ -103,21 +110,32 @@ impl Dispatch {
         after_each: &(dyn Fn() + Sync),
     ) -> Result<u64, DispatchError> {
         let began = Instant::now();
-        let (cursor, exist, due) = self.look().await?;
+        let (cursor, exist, mut due) = self.look().await?;
         rollouts.exist = exist;
-        rollouts.stored.retain(|syncset, _| due.iter().any(|due| due.syncset == *syncset));
+        let ids: BTreeSet<Uuid> = due.iter().map(|due| due.syncset).collect();
+        rollouts.stored.retain(|syncset, _| ids.contains(syncset));
+        rollouts.later.retain(|syncset, at| ids.contains(syncset) && *at > began);
+        due.retain(|due| !rollouts.later.contains_key(&due.syncset));
+        let first = due.partition_point(|due| rollouts.last.is_some_and(|last| due.syncset <= last));
+        due.rotate_left(first);
         let (mut asked, mut pause) = (0, EVERY);
         for due in due {
             let syncset = due.syncset;
+            if began.elapsed() > LONGEST_LOOK {
+                pause = Duration::ZERO;
+                break;
+            }
+            rollouts.last = Some(syncset);
             let mut next = Some(due);
             while let Some(due) = next {
                 match self.roll_one(grant, cursor, &due, rollouts, &mut next).await {
-                    Ok(clusters) => asked += clusters,
+                    Ok(Some(clusters)) => asked += clusters,
+                    Ok(None) => drop(rollouts.later.insert(syncset, Instant::now() + AFTER_A_FAILURE)),
                     // One that fails, or takes too long, does not keep the others waiting.
                     Err(DispatchError::Database(error)) if error.outage().is_none() || error.is_delay() => {
                         let error = full_text(&error);
                         tracing::warn!(syncset = %syncset, error, "failed to move a rollout on, retrying");
-                        pause = AFTER_A_FAILURE;
+                        rollouts.later.insert(syncset, Instant::now() + AFTER_A_FAILURE);
                     }
                     Err(error) => return Err(error),
                 }
@@ -147,7 +165,8 @@ impl Dispatch {
         Ok((column(QUERY, first, 0)?, column(QUERY, first, 1)?, due))
     }
 
-    /// Moves one on. What has just begun, or begins its next wave, is to be moved on at once again: that is in `next`.
+    /// Moves one on, and returns for how many clusters it has asked; none if it can't be read, as after a newer release. What has just begun, or
+    /// begins its next wave, is to be moved on at once again: that is in `next`.
     async fn roll_one(
         &self,
         grant: &Grant,
@@ -155,7 +174,7 @@ impl Dispatch {
         due: &Due,
         rollouts: &mut Rollouts,
         next: &mut Option<Due>,
-    ) -> Result<u64, DispatchError> {
+    ) -> Result<Option<u64>, DispatchError> {
         *next = None;
         let mut decisions = Decisions::default();
         if due.is_unjudged {
@@ -167,10 +186,10 @@ impl Dispatch {
         let mut transaction = self.begin_rollout(grant).await?;
         // Somebody has approved something meanwhile.
         if !decisions.write(&mut transaction).await? {
-            return Ok(0);
+            return Ok(Some(0));
         }
-        let Some(subject) = read(&mut transaction, due.syncset, true).await? else { return Ok(0) };
-        let (Some(spec), Some(audience)) = (&subject.spec, &subject.audience) else { return Ok(0) };
+        let Some(subject) = read(&mut transaction, due.syncset, true).await? else { return Ok(None) };
+        let (Some(spec), Some(audience)) = (&subject.spec, &subject.audience) else { return Ok(None) };
         let observed = observe(&mut transaction, &subject, spec, audience).await?;
         let now = Instant::now();
         let elapsed = rollouts.stored.get(&due.syncset).map_or(Duration::ZERO, |stored| now.duration_since(*stored));
@@ -203,7 +222,7 @@ impl Dispatch {
             number: after.number,
             is_unjudged: !after.judged,
         });
-        Ok(asked)
+        Ok(Some(asked))
     }
 
     /// Begins the transaction, and locks the claim.
@@ -311,6 +330,7 @@ async fn observe(
     parameters.add(Parameter::Texts(PAUSES.map(str::to_owned).to_vec()));
     let syncset = parameters.add(Parameter::Text(subject.id.to_string()));
     let generation = parameters.add(Parameter::Text(subject.generation.to_string()));
+    let number = parameters.add(Parameter::Text(subject.rollout.number.to_string()));
     let whom = match audience {
         Audience::Named(names) => {
             let namespace = parameters.add(Parameter::Text(subject.name.namespace.clone()));
@@ -335,14 +355,15 @@ async fn observe(
         "with c as materialized (select c.id, {pause}, array[{selected}]::bool[] as selected \
            from clusters c where c.deleted_at is null and {whom}), \
          t as (select * from towline_turn where syncset = {syncset}::text::uuid) \
-         select c.id::text, c.selected, p.reachable is not true, c.pause, \
+         select coalesce(c.id, t.cluster)::text, c.selected, p.reachable is not true, c.pause, \
            t.revision, t.number, t.wave, t.released, t.done, {read_before}, \
            case when r.generation = {generation}::text::bigint and r.inputs <> decode(repeat('00', 32), 'hex') then \
              case when r.result = 'Failure' then r.reason when not r.pending_deletions then '' end end, \
            {read}, case when r.health->>'inputs' = encode(r.inputs, 'hex') then r.health->>'state' end \
-         from c left join t on t.cluster = c.id \
+         from c full join t on t.cluster = c.id \
            left join lateral (select p.reachable from towline_cluster p where p.cluster = c.id offset 0) p on true \
-           left join lateral (select * from towline_result r where r.cluster = c.id and r.syncset = {syncset}::text::uuid offset 0) r on true",
+           left join lateral (select * from towline_result r where r.cluster = c.id and r.syncset = {syncset}::text::uuid offset 0) r on true \
+         where c.id is not null or t.number = {number}::text::bigint",
         pause = pause!(),
         selected = selected.join(", "),
         read_before = micros("t.read_before"),
@@ -352,12 +373,16 @@ async fn observe(
     let mut observed = Observed { is_held: subject.is_held, ..Observed::default() };
     let now = Timestamp::now();
     for row in &rows {
-        observed.clusters.push(seen(QUERY, uuid(QUERY, column(QUERY, row, 0)?)?, row, now)?);
+        let id = uuid(QUERY, column(QUERY, row, 0)?)?;
+        match column::<Option<Vec<bool>>>(QUERY, row, 1)? {
+            Some(selected) => observed.clusters.push(seen(QUERY, (id, selected), row, now)?),
+            None => observed.gone.push(id),
+        }
     }
     Ok(observed)
 }
 
-fn seen(query: &'static str, id: Uuid, row: &Row, now: Timestamp) -> Result<Seen, db::Error> {
+fn seen(query: &'static str, (id, selected): (Uuid, Vec<bool>), row: &Row, now: Timestamp) -> Result<Seen, db::Error> {
     let time = |index| -> Result<Option<Timestamp>, db::Error> {
         let micros: Option<i64> = column(query, row, index)?;
         Ok(micros.and_then(|micros| Timestamp::from_microsecond(micros).ok()))
@@ -384,7 +409,7 @@ fn seen(query: &'static str, id: Uuid, row: &Row, now: Timestamp) -> Result<Seen
     let state = state.and_then(|state| health::State::ALL.into_iter().find(|known| known.as_str() == state));
     Ok(Seen {
         id,
-        selected: column(query, row, 1)?,
+        selected,
         is_away: column::<bool>(query, row, 2)? || is_paused(column(query, row, 3)?, now),
         turn,
         applied,
@@ -392,9 +417,12 @@ fn seen(query: &'static str, id: Uuid, row: &Row, now: Timestamp) -> Result<Seen
     })
 }
 
-/// The clusters that have something new to do: those that move, and those that have another revision without having moved.
+/// The clusters that have something new to do: those that move, those that have another revision without having moved, and all where something
+/// may have stayed for a goal that was given up.
 fn moved(before: &Rollout, after: &Rollout, moves: &[Move], observed: &Observed) -> Vec<Uuid> {
-    let mut clusters = Vec::new();
+    let is_given_up = after.goal != before.goal && before.stable != Some(before.goal);
+    let all = observed.clusters.iter().filter(|_| is_given_up);
+    let mut clusters: Vec<Uuid> = all.map(|seen| seen.id).collect();
     for of in moves {
         match of {
             Move::Release { cluster, .. } | Move::Reread { cluster, .. } => clusters.push(*cluster),
@@ -403,7 +431,7 @@ fn moved(before: &Rollout, after: &Rollout, moves: &[Move], observed: &Observed)
                 let others = observed.clusters.iter().filter(|seen| had(seen) != after.stable);
                 clusters.extend(others.map(|seen| seen.id));
             }
-            Move::Done { .. } | Move::Checked => {}
+            Move::Done { .. } | Move::Leave { .. } | Move::Checked => {}
         }
     }
     clusters
@@ -429,6 +457,9 @@ async fn write(
            released = excluded.released, done = false, read_before = excluded.read_before";
     const DONE: &str = "update towline_turn set done = true, read_before = null \
          where syncset = $1::text::uuid and cluster = any($2::text[]::uuid[])";
+    // No rollout has this number.
+    const LEAVE: &str =
+        "update towline_turn set number = 0 where syncset = $1::text::uuid and cluster = any($2::text[]::uuid[])";
     const REREAD: &str = "update towline_turn t set read_before = timestamptz 'epoch' + u.before * interval '1 microsecond' \
          from unnest($2::text[], $3::bigint[]) u(cluster, before) where t.syncset = $1::text::uuid and t.cluster = u.cluster::uuid";
     const CHECKED: &str = "update towline_turn set read_before = null \
@@ -439,7 +470,7 @@ async fn write(
     // The statement decides since when it is so, and by whom.
     let stored = Stored::json(rollout);
     transaction.execute("write_rollout", ROLLOUT, &[by_id.clone(), (&stored as _, Type::JSONB)]).await?;
-    let (mut released, mut done, mut reread) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut released, mut done, mut left, mut reread) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let (mut is_checked, mut is_settled) = (false, false);
     for of in moves {
         match of {
@@ -447,6 +478,7 @@ async fn write(
                 released.push((cluster.to_string(), read_before.map(Timestamp::as_microsecond)));
             }
             Move::Done { cluster } => done.push(cluster.to_string()),
+            Move::Leave { cluster } => left.push(cluster.to_string()),
             Move::Reread { cluster, before } => reread.push((cluster.to_string(), Some(before.as_microsecond()))),
             Move::Checked => is_checked = true,
             Move::Settle => is_settled = true,
@@ -459,8 +491,10 @@ async fn write(
             transaction.execute(query, text, &params).await?;
         }
     }
-    if !done.is_empty() {
-        transaction.execute("finish_turns", DONE, &[by_id.clone(), (&done as _, Type::TEXT_ARRAY)]).await?;
+    for (query, text, clusters) in [("finish_turns", DONE, done), ("leave_turns", LEAVE, left)] {
+        if !clusters.is_empty() {
+            transaction.execute(query, text, &[by_id.clone(), (&clusters as _, Type::TEXT_ARRAY)]).await?;
+        }
     }
     for (query, text, is_due) in [("checked_turns", CHECKED, is_checked), ("settle_rollout", SETTLE, is_settled)] {
         if is_due {

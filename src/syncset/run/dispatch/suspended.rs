@@ -22,6 +22,8 @@ pub struct SuspendedSyncset {
     pub cause: Cause,
     /// The generation that was checked.
     pub generation: i64,
+    /// With a rollout, the revision to which it led.
+    pub revision: Option<i32>,
     /// On how many clusters it would delete objects.
     pub clusters: usize,
     /// On how many clusters it tracks objects.
@@ -30,8 +32,7 @@ pub struct SuspendedSyncset {
     pub since: Option<Timestamp>,
 }
 
-const COLUMNS: &str =
-    "syncset::text, kind, namespace, name, coalesce(cause, ''), clusters, tracks, to_json(since) #>> '{}', generation";
+const COLUMNS: &str = "syncset::text, kind, namespace, name, coalesce(cause, ''), clusters, tracks, to_json(since) #>> '{}', generation, revision";
 
 /// What is suspended, sorted by kind and name.
 pub async fn suspended(database: &Database) -> Result<Vec<SuspendedSyncset>, DispatchError> {
@@ -70,6 +71,8 @@ pub async fn approve(
                 "deletions of a syncset are approved"
             );
             approved.push(suspended);
+        } else if name.is_some() {
+            return Err(DispatchError::Changed { label: suspended.label() });
         }
     }
     Ok(approved)
@@ -83,14 +86,19 @@ async fn approve_one(database: &Database, suspended: &SuspendedSyncset, by: &Aut
          and (select origin = towline_origin() from towline_meta) for update";
     // A check that has read the row before is repeated. What has been checked again since it was read may delete something else.
     const RELEASE: &str = "update towline_guard set held = false, cause = null, since = clock_timestamp() \
-         where syncset = $1::text::uuid and held and cause is distinct from 'unreadable' and generation = $2 and clusters = $3";
+         where syncset = $1::text::uuid and held and cause is distinct from 'unreadable' and generation = $2 and clusters = $3 \
+           and revision is not distinct from $4";
     const APPROVE: &str = "update towline_lost set approved = objects, approved_precious = precious, counted = false where syncset = $1::text::uuid";
     let clusters = format!("select t.cluster::text from ({}) t", tracked("$1::text::uuid"));
     let syncset = suspended.id.to_string();
     let params = [(&syncset as _, Type::TEXT)];
     let clusters_then = i32::try_from(suspended.clusters).unwrap_or(i32::MAX);
-    let as_read =
-        [(&syncset as _, Type::TEXT), (&suspended.generation as _, Type::INT8), (&clusters_then as _, Type::INT4)];
+    let as_read = [
+        (&syncset as _, Type::TEXT),
+        (&suspended.generation as _, Type::INT8),
+        (&clusters_then as _, Type::INT4),
+        (&suspended.revision as _, Type::INT4),
+    ];
     let mut transaction = database.begin("approve", super::WITHIN).await?;
     // The guard's decisions are written under a lock of the same row.
     if transaction.execute("lock_judging", LOCK, &[]).await? == 0 {
@@ -122,6 +130,7 @@ impl SuspendedSyncset {
             // One that only a newer release knows.
             cause: Cause::of_name(column(query, row, 4)?).unwrap_or(Cause::Unreadable),
             generation: column(query, row, 8)?,
+            revision: column(query, row, 9)?,
             clusters: count(5)?,
             tracks: count(6)?,
             since: since.and_then(|since| since.parse().ok()),
@@ -159,11 +168,12 @@ impl SuspendedSyncset {
     /// As the section's report lists it.
     pub fn as_object(&self) -> HeldObject {
         let Self { cause, clusters, tracks, generation, .. } = self;
+        let of = self.revision.map(|revision| format!(" by revision {revision}")).unwrap_or_default();
         HeldObject {
             key: self.label(),
             kind: cause.as_str(),
             reason: format!(
-                "deletions on {clusters} of {tracks} clusters are held: {}; {}",
+                "deletions on {clusters} of {tracks} clusters{of} are held: {}; {}",
                 cause.reason(),
                 self.remedy()
             ),

@@ -95,6 +95,7 @@ pub(super) struct ClusterColumns {
     attempts: i64,
     retry_at: Option<String>,
     resyncs: i64,
+    left_at: Option<String>,
 }
 
 /// A row of `towline_guard`, as far as a pass needs it.
@@ -314,6 +315,7 @@ impl ClusterColumns {
             attempts: row.attempts.into(),
             retry_at: text(row.retry_at),
             resyncs,
+            left_at: text(row.left_at),
         }
     }
 
@@ -338,6 +340,7 @@ impl TryFrom<ClusterColumns> for ClusterRow {
             next_full: some_time(columns.next_full.as_ref())?,
             attempts: u32::try_from(columns.attempts).map_err(|_| UnreadableColumn::Number(columns.attempts))?,
             retry_at: some_time(columns.retry_at.as_ref())?,
+            left_at: some_time(columns.left_at.as_ref())?,
         })
     }
 }

@@ -72,7 +72,8 @@ const OTHERS: &str = "\
        on conflict (cluster) do update set identity = excluded.identity, home = excluded.home, kubeconfig_generation = excluded.kubeconfig_generation, \
          reachable = excluded.reachable, last_contact = excluded.last_contact, last_full = excluded.last_full, \
          next_full = case when p.resyncs = excluded.resyncs then excluded.next_full end, \
-         attempts = excluded.attempts, retry_at = excluded.retry_at, asked_generation = excluded.asked_generation \
+         attempts = excluded.attempts, retry_at = excluded.retry_at, asked_generation = excluded.asked_generation, \
+         left_at = excluded.left_at \
        returning 1), \
      dropped as (delete from towline_patched t using held, \
          unnest($10::text[]::uuid[], $11::bigint[]) d(syncset, position) \
@@ -114,7 +115,8 @@ static SAVE_AND_END: LazyLock<String> = LazyLock::new(|| {
 });
 static SAVE_HEALTH: LazyLock<String> = LazyLock::new(|| {
     format!(
-        "with {REVISION}, read as (update towline_result r set health = h.health \
+        "with {REVISION}, read as (update towline_result r set health = h.health, health_state = h.health->>'state', \
+             health_inputs = decode(h.health->>'inputs', 'hex') \
            from held, jsonb_to_recordset($4) h(syncset uuid, health jsonb) \
            where r.cluster = held.cluster and r.syncset = h.syncset) \
          select wanted, version from held"

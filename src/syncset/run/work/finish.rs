@@ -55,12 +55,6 @@ impl Read {
     }
 }
 
-/// How often it was tried what fails. A reading tries it along, and that is no attempt at it; what somebody has asked for is the first one.
-fn attempts(work: &Work, pass_plan: &PassPlan) -> i32 {
-    let is_reading = !pass_plan.health.is_empty() && work.attempts > 1;
-    i32::try_from(work.attempts - u32::from(is_reading)).unwrap_or(i32::MAX)
-}
-
 impl Worker {
     /// Shows and stores what a pass came to. Storing it ends the claim, so it is shown first. If it can't be shown, it is stored all the same.
     pub(super) async fn finish(
@@ -87,7 +81,8 @@ impl Worker {
                     Some(Retry::Look) if !outcome.awaits_check => Some(Left::Ending),
                     _ => outcome.awaits_check.then_some(Left::Unchecked),
                 };
-                (Ended::Complete { was_full, left }, ReconcileEnd::Complete)
+                let later = read.cluster_row().left_at.filter(|_| pass_plan.is_early).map(Left::Later);
+                (Ended::Complete { was_full, left: later.or(left) }, ReconcileEnd::Complete)
             }
             (None, End::Yielded) => (Ended::Interrupted, ReconcileEnd::Yielded),
             (None, End::Interrupted) => (Ended::Interrupted, ReconcileEnd::Interrupted),
@@ -103,7 +98,7 @@ impl Worker {
             cluster_row.next_full = None;
         }
         let now = read.now();
-        let attempts = attempts(work, pass_plan);
+        let attempts = i32::try_from(work.attempts - u32::from(pass_plan.is_early)).unwrap_or(i32::MAX);
         let mut next = retry::next(&ended, cluster_row, attempts, self.config.reapply_interval, now, rand::random());
         if stop.is_none() && !is_answered {
             // A pass that had nothing to ask says nothing of the cluster.

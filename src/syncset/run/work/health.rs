@@ -66,6 +66,16 @@ impl Sent {
         Self(sent)
     }
 
+    /// How many objects a rule of their syncset decides about.
+    fn with_a_rule(&self, plan: &Plan) -> usize {
+        let of_syncset = |(id, objects): (&Uuid, &Vec<SentObject>)| {
+            let settings = plan.health_settings(*id);
+            let has_rule = |of: &&SentObject| settings?.rule(&of.object.group, &of.object.kind);
+            objects.iter().filter(|of| has_rule(of).is_some()).count()
+        };
+        self.0.iter().map(of_syncset).sum()
+    }
+
     /// The objects of each kind, as `apps/v1`, `Deployment`, each with its syncset.
     fn by_kind(&self) -> BTreeMap<(&str, &str), BTreeMap<ObjectRef, Uuid>> {
         let mut kinds: BTreeMap<_, BTreeMap<ObjectRef, Uuid>> = BTreeMap::new();
@@ -124,12 +134,6 @@ impl Read {
     }
 }
 
-/// Whether an object is a Job that deletes itself when it has finished. Elements of lists do not say what they are.
-fn has_time_to_live(group_and_kind: (&str, &str), object: &Value) -> bool {
-    let seconds = object.pointer("/spec/ttlSecondsAfterFinished");
-    group_and_kind == ("batch", "Job") && seconds.is_some_and(|seconds| !seconds.is_null())
-}
-
 impl Worker {
     pub(super) async fn read_health(
         &self,
@@ -142,7 +146,8 @@ impl Worker {
         let Some(cluster) = read.identity() else { return Ok(Ended::Read(BTreeMap::new())) };
         let before = self.store.health(work.cluster, sent.0.keys().copied()).await?;
         let mut found: BTreeMap<ObjectRef, (Judged, Option<Job>)> = BTreeMap::new();
-        let rules = |id: &Uuid| read.plan.health_settings(*id).map(|settings| Rules::parse(&settings.rules));
+        let asked = sent.with_a_rule(&read.plan);
+        let rules = |id: &Uuid| read.plan.health_settings(*id).map(|settings| Rules::parse(&settings.rules, asked));
         let rules: BTreeMap<Uuid, Rules> = sent.0.keys().filter_map(|id| Some((*id, rules(id)?))).collect();
         for ((api_version, kind), objects) in sent.by_kind() {
             if executor.is_answered() {
@@ -155,9 +160,7 @@ impl Worker {
             let take = |of: &ObjectRef, object: &Value| {
                 let rules = objects.get(of).and_then(|syncset| rules.get(syncset));
                 let judged = judge(group, kind, object, rules.and_then(|rules| rules.of(group, kind)));
-                let has_finished = judged.verdict == Verdict::Current && has_time_to_live((group, kind), object);
-                let uid = object.pointer("/metadata/uid").and_then(Value::as_str).filter(|_| has_finished);
-                (judged, uid.map(|uid| Job::Finished(uid.to_owned())))
+                (judged, Job::of(group, kind, object))
             };
             let wanted = objects.keys().cloned().collect();
             let reading = executor.read_whole((api_version, kind), &wanted, take);

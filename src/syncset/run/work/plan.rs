@@ -79,6 +79,17 @@ impl Plan {
             facts.iter().flat_map(|facts| snapshot.awaited.iter().filter_map(|awaited| names(awaited, facts)));
         Self { awaited: awaited.collect(), facts, live, action }
     }
+
+    /// The same for a reconcile that nobody has asked for.
+    #[must_use]
+    pub(super) fn unasked(mut self, snapshot: &Snapshot) -> Self {
+        if let Action::Pass(pass_plan) = &mut self.action {
+            let inputs = self.live.iter().map(|live| (live.header.id, live.inputs)).collect();
+            let left_at = snapshot.cluster_row.as_ref().and_then(|cluster_row| cluster_row.left_at);
+            pass_plan.unasked(&snapshot.results, &inputs, left_at, snapshot.at);
+        }
+        self
+    }
 }
 
 impl LiveSyncset {

@@ -197,7 +197,8 @@ impl Preparer {
         let (share, live) = loop {
             let share = self.share(snapshot, plan, &wanted).await?;
             let live = self.rendered(snapshot, plan, &wanted, &mut rows, deletions).await?;
-            let more = also_due(&live, rows.iter().flat_map(|rows: &Sent| &rows.applied));
+            let sent = rows.iter().filter(|_| !pass_plan.is_early).flat_map(|rows: &Sent| &rows.applied);
+            let more = also_due(&live, sent);
             if more.is_empty() {
                 break (share, live);
             }

@@ -191,6 +191,7 @@ impl Worker {
             let snapshot = self.store.snapshot(work.cluster).await?;
             self.set_clock(snapshot.at);
             let plan = Plan::of(&snapshot);
+            let plan = if work.urgent { plan } else { plan.unasked(&snapshot) };
             let read = Read { snapshot, plan, at };
             again = after(read.now(), SOON);
             let is_awake =

@@ -10,6 +10,7 @@ mod heartbeats;
 mod registration;
 mod releases;
 mod replicas;
+mod rollouts;
 mod syncsets;
 mod travel;
 
@@ -20,6 +21,7 @@ use crate::requests::Requests;
 use crate::screen::{Look, Screen, milliseconds};
 use crate::stage::Stage;
 
+pub(crate) use self::rollouts::GATEWAY;
 pub(crate) use self::syncsets::EDITED as EDITED_SYNCSET;
 
 /// Where the objects of the story are, on the hub and on edge west.
@@ -73,6 +75,8 @@ pub(crate) async fn play(screen: Screen, stage: &mut Stage) -> Result<(), Error>
     story.step("diff", syncsets::compared).await?;
     story.step("removed", syncsets::removed).await?;
     story.step("failing", syncsets::failing).await?;
+    story.step("stopped", rollouts::stopped).await?;
+    story.step("promoted", rollouts::promoted).await?;
     story.step("install", releases::installed).await?;
     story.step("uninstall", releases::uninstalled).await?;
     story.step("edge down", faults::edge_down).await?;

@@ -160,20 +160,20 @@ pub(super) async fn failing(stage: &mut Stage) -> Result<Told, Error> {
 
 impl Stage {
     /// Types the command that applies a file.
-    async fn apply(&mut self, file: &Path) -> Result<(), Error> {
+    pub(super) async fn apply(&mut self, file: &Path) -> Result<(), Error> {
         let command = format!("towline apply -f {}{}", file.display(), self.hub_server.option());
         self.terminal.types(&command).await.map(|_| ())
     }
 
     /// Types the command that shows the data of a config map, which must have this part.
-    async fn shows(&mut self, edge: &str, (namespace, name): (&str, &str), part: &str) -> Result<(), Error> {
+    pub(super) async fn shows(&mut self, edge: &str, (namespace, name): (&str, &str), part: &str) -> Result<(), Error> {
         let command = format!("kubectl --context {edge} -n {namespace} get configmap {name} -o jsonpath='{{.data}}'");
         self.terminal.sees(&command, part).await
     }
 }
 
 /// Looks out for a config map that is as wanted, from now on.
-async fn look_out(
+pub(super) async fn look_out(
     edge: &Cluster,
     map: (&str, &str),
     wanted: impl Fn(Change, &Value) -> bool + Send + Sync + 'static,
@@ -186,7 +186,7 @@ fn region(map: &Value) -> &str {
 }
 
 /// Waits until the `ClusterSync` of an edge reports that a generation of a syncset was applied: no request follows then.
-async fn succeeded(stage: &Stage, edge: &str, syncset: &str, generation: u64) -> Result<(), Error> {
+pub(super) async fn succeeded(stage: &Stage, edge: &str, syncset: &str, generation: u64) -> Result<(), Error> {
     let mut client = stage.hub_server.first();
     let request = Request::get(&format!("/v1/clustersyncs/{FLEET}/{edge}"));
     eventually(format!("the success of {syncset} on {edge}"), LIMIT, async || {
@@ -211,7 +211,7 @@ fn path(syncset: &str) -> PathBuf {
     Path::new(FILES).join(format!("{syncset}.yaml"))
 }
 
-fn write(syncset: &str, text: &str) -> Result<PathBuf, Error> {
+pub(super) fn write(syncset: &str, text: &str) -> Result<PathBuf, Error> {
     let path = path(syncset);
     fs::write(&path, text).map_err(Error::file("write", &path))?;
     Ok(path)

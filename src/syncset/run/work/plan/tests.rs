@@ -322,6 +322,7 @@ fn a_soak_ends_with_a_reading_of_its_own() {
         next_full: Some(now() + SignedDuration::from_hours(9)),
         attempts: 0,
         retry_at: None,
+        left_at: None,
     };
     let is_due = |read_before: Option<Timestamp>, result: ResultRow| {
         let plan = Plan::of(&Snapshot {
