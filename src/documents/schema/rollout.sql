@@ -63,7 +63,8 @@ begin
     if had = document.generation then return; end if;
     -- A wave is known by its place: what of other waves was done is passed over soon.
     if waves is distinct from document.data #> '{spec,rollout,waves}' then
-      update towline_rollout set wave = 0, settled = null, checking = null, promoted = 0, tolerated = 0
+      update towline_rollout set wave = 0, settled = null, checking = null, promoted = 0, tolerated = 0,
+          reason = case state when 'Running' then 'Releasing' else reason end, message = case state when 'Running' then '' else message end
         where syncset = document.id and state in ('Running', 'Stopped');
     end if;
   else

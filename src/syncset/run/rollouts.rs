@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::db::{self, Database, Json, Row, Type, column};
-use crate::documents::{Author, Entry, IS_WHOLE, Key, Kind, ListError, Parameters, WorkQueue};
+use crate::documents::{Author, Entry, IS_WHOLE, Key, Kind, ListError, Parameters};
 use crate::syncset::plan::rollout::{Reason, Refused, Rollout, State};
 use crate::syncset::run::store::StoreError;
 
@@ -271,7 +271,7 @@ impl ShownRollout {
             (_, Reason::Held) => format!("take the change back, or `towline approve syncsets {name}`"),
             (_, Reason::EmptyWave) => "label clusters for the wave, or correct its selector".to_owned(),
             (_, Reason::Unreachable) => "make a cluster of the wave reachable, or resume it if it is paused".to_owned(),
-            (_, Reason::AwaitingPromotion) => format!("`towline rollout promote {name}`"),
+            (_, Reason::AwaitingPromotion) => format!("`towline rollout promote {name} {}`", self.wave),
             (_, Reason::Paused | Reason::Restored) => format!("`towline rollout resume {name}`{undo}"),
             (_, Reason::Failures) => {
                 format!("edit the syncset{undo}; `towline rollout resume {name}` goes on in spite of what has failed")
@@ -377,8 +377,6 @@ pub async fn revisions(database: &Database, key: &Key) -> Result<Vec<Revision>, 
 /// Carries out an order, in one transaction with its record.
 pub async fn carry_out(database: &Database, key: &Key, order: Order, by: &Author) -> Result<ShownRollout, OrderError> {
     const READ: &str = "order_rollout";
-    const HAVING: &str = "clusters_of_rollout";
-    const HAVE: &str = "select cluster::text from towline_result where syncset = $1::text::uuid";
     const KEPT: &str = "select revision from towline_revision where syncset = $1::text::uuid order by revision";
     const WRITE: &str = "update towline_rollout r set (started, number, goal, state, reason, message, wave, clock, settled, checking, promoted, \
            failures, tolerated, judged, since, actor) = (select n.started, n.number, n.goal, n.state, n.reason, n.message, n.wave, n.clock, \
@@ -410,19 +408,12 @@ pub async fn carry_out(database: &Database, key: &Key, order: Order, by: &Author
     {
         return Err(OrderError::OtherWave { asked: asked.clone(), waits: shown.wave });
     }
-    let is_given_up = changed.goal != rollout.goal || changed.reason == Reason::Aborted;
     let stored = Stored::json(&changed);
     let write = async {
         let params = [(&id as _, Type::TEXT), (&stored as _, Type::JSONB), (&by.actor as _, Type::TEXT)];
         transaction.execute("write_rollout", WRITE, &params).await?;
         let entry = Json(entry(key, &order, &rollout, &changed, by).with_id(id.parse().unwrap_or_default()));
         transaction.execute("record_rollout", &Entry::statement(1), &[(&entry as _, Type::JSONB)]).await?;
-        if is_given_up {
-            // What has stayed there for the goal goes now.
-            let rows = transaction.all(HAVING, HAVE, &[(&id as _, Type::TEXT)]).await?;
-            let clusters = rows.iter().map(|row| Ok(column::<&str>(HAVING, row, 0)?.parse().unwrap_or_default()));
-            WorkQueue::ask_within(&mut transaction, &clusters.collect::<Result<Vec<_>, db::Error>>()?, false).await?;
-        }
         transaction.commit().await
     };
     write.await.map_err(StoreError::from)?;
@@ -501,7 +492,7 @@ mod tests {
             let step = shown.next_step().unwrap_or_default();
             let possible = possible(&shown.rollout);
             for order in Order::ALL.map(|order| order.as_str()) {
-                let is_told = step.contains(&format!("`towline rollout {order} team-a/base`"));
+                let is_told = step.contains(&format!("`towline rollout {order} team-a/base"));
                 assert!(!is_told || possible.contains(&order), "{state:?} {reason:?}: {step}; {possible:?}");
             }
             let goes_on = matches!(reason, Reason::Judging | Reason::Releasing | Reason::Soaking | Reason::Checking);

@@ -44,7 +44,7 @@ enum Task {
     /// Go on where it was paused or has stopped; clusters that have failed so far don't stop it again
     Resume(Order),
     /// Let the next wave begin
-    Promote(Order),
+    Promote(PromoteTask),
     /// End it: clusters stay at what they have until the syncset is edited, or undone
     Abort(AbortTask),
     /// Bring clusters back to the stable revision, or to another one that is kept
@@ -75,6 +75,14 @@ struct Order {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
+struct PromoteTask {
+    #[command(flatten)]
+    order: Order,
+    /// The wave that waits; the order is refused if another one waits by then, so that it can be repeated
+    wave: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
 struct AbortTask {
     #[command(flatten)]
     order: Order,
@@ -99,7 +107,9 @@ pub(super) async fn rollout(command: RolloutCommand) -> Result<Exit, Error> {
         Task::History(order) => history(order).await,
         Task::Pause(order) => carry_out(&order, json!({"action": "pause"})).await,
         Task::Resume(order) => carry_out(&order, json!({"action": "resume"})).await,
-        Task::Promote(order) => promote(&order).await,
+        Task::Promote(PromoteTask { order, wave }) => {
+            carry_out(&order, json!({"action": "promote", "wave": wave})).await
+        }
         Task::Abort(AbortTask { order, yes }) => abort(&order, yes).await,
         Task::Undo(UndoTask { order, to, yes }) => undo(&order, to, yes).await,
     }
@@ -200,12 +210,6 @@ async fn carry_out(order: &Order, body: Value) -> Result<Exit, Error> {
     let body = ("application/json", body.to_string().into());
     show(&client.ask(Method::POST, &path(&order.syncset)?, Some(body)).await?, order.format.output);
     Ok(Exit::Done)
-}
-
-/// Of the wave that it has seen: if the answer gets lost and the order is repeated, the wave after that is not let begin.
-async fn promote(order: &Order) -> Result<Exit, Error> {
-    let answer = HubClient::new(&order.access).await?.get(&path(&order.syncset)?).await?;
-    carry_out(order, json!({"action": "promote", "wave": answer.get("wave")})).await
 }
 
 async fn abort(order: &Order, yes: Yes) -> Result<Exit, Error> {

@@ -46,7 +46,7 @@ impl Rollout {
 
     /// Lets the next wave begin.
     pub fn promote(mut self) -> Result<Self, Refused> {
-        if (self.state, self.reason) != (State::Running, Reason::AwaitingPromotion) {
+        if self.must_begin() || (self.state, self.reason) != (State::Running, Reason::AwaitingPromotion) {
             return Err(self.refused("promoted", "one that waits for it"));
         }
         self.promoted = self.wave.saturating_add(1);
@@ -134,6 +134,7 @@ impl Rollout {
     }
 
     fn refused(&self, done: &'static str, allowed: &'static str) -> Refused {
-        Refused::State { state: self.state, reason: self.reason, done, allowed }
+        let now = if self.must_begin() { (State::Running, Reason::Judging) } else { (self.state, self.reason) };
+        Refused::State { state: now.0, reason: now.1, done, allowed }
     }
 }

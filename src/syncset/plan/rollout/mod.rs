@@ -184,6 +184,11 @@ pub struct Turn {
     pub read_before: Option<Timestamp>,
 }
 
+impl Turn {
+    /// The number of one that counts no more, since the syncset was not for the cluster meanwhile. No rollout has it.
+    pub const LEFT: i64 = 0;
+}
+
 /// What is known of a cluster that the syncset is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {

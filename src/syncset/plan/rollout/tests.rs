@@ -593,8 +593,25 @@ fn a_cluster_that_was_done_and_has_left_is_done_again_only_once_it_has_the_conte
     }
     assert_eq!(world.released(), [1], "the next wave has not begun without it");
     world.apply(1, health::State::Current);
+    for _ in 0..6 {
+        world.tick_after(Duration::from_secs(10));
+        world.is(State::Running, Reason::Soaking);
+    }
+    assert_eq!(world.play(4), []);
+    world.tick_after(Duration::from_secs(10));
     assert_eq!(world.play(4), [3]);
     world.is(State::Complete, Reason::None);
+}
+
+#[test]
+fn an_edit_that_waits_is_not_promoted() {
+    let mut world = World::new(spec(&canary(), None), vec![cluster(1, &[true])]);
+    world.tick();
+    world.rollout.reason = Reason::AwaitingPromotion;
+    assert!(world.rollout.clone().promote().is_ok());
+    world.rollout.edited += 1;
+    let refused = world.rollout.clone().promote().expect_err("it begins anew").to_string();
+    assert_eq!(refused, "the rollout is Running (Judging), and only one that waits for it can be promoted");
 }
 
 #[test]

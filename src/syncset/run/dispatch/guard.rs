@@ -127,7 +127,7 @@ pub(super) async fn tracking(database: &Database, clusters: &[Uuid]) -> Result<V
 
 impl DeletionGuard<'_> {
     /// The documents of syncsets, and the last decisions about them. What a rollout leads to is what counts, on all clusters at once: of an
-    /// edit, before its rollout has begun. After an abort no cluster moves, so that it is all that clusters have.
+    /// edit, before its rollout has begun. After an abort no cluster moves, and only which clusters it is for counts.
     pub(super) async fn read(&self, syncsets: &[Uuid]) -> Result<Vec<Subject>, DispatchError> {
         const QUERY: &str = "judge_syncsets";
         const TEXT: &str = "select i.id::text, d.id is not null, \
@@ -147,10 +147,7 @@ impl DeletionGuard<'_> {
              from unnest($1::text[]::uuid[]) i(id) cross join (select cursor from towline_claim where name = 'dispatcher') k \
              left join towline_documents d on d.kind in ('syncsets', 'selectorsyncsets') and d.id = i.id and d.deleted_at is null \
              left join lateral (select r.revision, case when o.started < o.edited or o.reason <> 'Aborted' then r.content \
-                 else jsonb_set(r.content, '{resources}', coalesce((select jsonb_agg(e) from towline_revision u cross join lateral \
-                   jsonb_array_elements(case jsonb_typeof(u.content->'resources') when 'array' then u.content->'resources' else '[]' end) e \
-                   where u.syncset = o.syncset and (u.revision = o.stable \
-                     or u.revision in (select t.revision from towline_turn t where t.syncset = o.syncset))), '[]')) end as content \
+                 else r.content - 'resourceApplyMode' end as content \
                from towline_rollout o join towline_revision r on r.syncset = o.syncset \
                  and r.revision = case when o.started < o.edited then o.newest when o.reason = 'Aborted' then coalesce(o.stable, o.goal) \
                  else o.goal end where o.syncset = d.id) v on true \

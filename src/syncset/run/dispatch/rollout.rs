@@ -110,6 +110,7 @@ impl Dispatch {
         after_each: &(dyn Fn() + Sync),
     ) -> Result<u64, DispatchError> {
         let began = Instant::now();
+        rollouts.next = began + EVERY;
         let (cursor, exist, mut due) = self.look().await?;
         rollouts.exist = exist;
         let ids: BTreeSet<Uuid> = due.iter().map(|due| due.syncset).collect();
@@ -359,7 +360,8 @@ async fn observe(
            t.revision, t.number, t.wave, t.released, t.done, {read_before}, \
            case when r.generation = {generation}::text::bigint and r.inputs <> decode(repeat('00', 32), 'hex') then \
              case when r.result = 'Failure' then r.reason when not r.pending_deletions then '' end end, \
-           {read}, case when r.health->>'inputs' = encode(r.inputs, 'hex') then r.health->>'state' end \
+           {read}, case when r.health->>'inputs' = encode(r.inputs, 'hex') then r.health->>'state' end, \
+           t.done and t.number = {number}::text::bigint and r.cluster is null \
          from c full join t on t.cluster = c.id \
            left join lateral (select p.reachable from towline_cluster p where p.cluster = c.id offset 0) p on true \
            left join lateral (select * from towline_result r where r.cluster = c.id and r.syncset = {syncset}::text::uuid offset 0) r on true \
@@ -387,11 +389,13 @@ fn seen(query: &'static str, (id, selected): (Uuid, Vec<bool>), row: &Row, now: 
         let micros: Option<i64> = column(query, row, index)?;
         Ok(micros.and_then(|micros| Timestamp::from_microsecond(micros).ok()))
     };
+    // What was done and has left nothing was gone in between: it has its turn again.
+    let was_gone = column::<Option<bool>>(query, row, 13)? == Some(true);
     let turn = match column::<Option<i32>>(query, row, 4)? {
         None => None,
         Some(revision) => Some(ClusterTurn {
             revision,
-            number: column(query, row, 5)?,
+            number: if was_gone { ClusterTurn::LEFT } else { column(query, row, 5)? },
             wave: usize::try_from(column::<i32>(query, row, 6)?).unwrap_or_default(),
             released: Duration::from_millis(u64::try_from(column::<i64>(query, row, 7)?).unwrap_or_default()),
             done: column(query, row, 8)?,
@@ -417,12 +421,9 @@ fn seen(query: &'static str, (id, selected): (Uuid, Vec<bool>), row: &Row, now: 
     })
 }
 
-/// The clusters that have something new to do: those that move, those that have another revision without having moved, and all where something
-/// may have stayed for a goal that was given up.
+/// The clusters that have something new to do: those that move, and those that have another revision without having moved.
 fn moved(before: &Rollout, after: &Rollout, moves: &[Move], observed: &Observed) -> Vec<Uuid> {
-    let is_given_up = after.goal != before.goal && before.stable != Some(before.goal);
-    let all = observed.clusters.iter().filter(|_| is_given_up);
-    let mut clusters: Vec<Uuid> = all.map(|seen| seen.id).collect();
+    let mut clusters = Vec::new();
     for of in moves {
         match of {
             Move::Release { cluster, .. } | Move::Reread { cluster, .. } => clusters.push(*cluster),
@@ -457,7 +458,7 @@ async fn write(
            released = excluded.released, done = false, read_before = excluded.read_before";
     const DONE: &str = "update towline_turn set done = true, read_before = null \
          where syncset = $1::text::uuid and cluster = any($2::text[]::uuid[])";
-    // No rollout has this number.
+    // `Turn::LEFT`.
     const LEAVE: &str =
         "update towline_turn set number = 0 where syncset = $1::text::uuid and cluster = any($2::text[]::uuid[])";
     const REREAD: &str = "update towline_turn t set read_before = timestamptz 'epoch' + u.before * interval '1 microsecond' \
