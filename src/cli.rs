@@ -408,8 +408,8 @@ impl Remote {
             }
             Self::Approve { section, name, list: false, consent, format, access } => {
                 match approve(daemon, section, name.as_deref(), *consent, *format, access).await? {
-                    Ok(text) => text,
-                    Err(refused) => return Ok(refused),
+                    Approval::Given(answer) => answer,
+                    Approval::Declined(exit) => return Ok(exit),
                 }
             }
             Self::Resync(ResyncCommand { section, name, format, access }) => {
@@ -443,6 +443,14 @@ impl Remote {
     }
 }
 
+/// What became of an approval.
+enum Approval {
+    /// The answer of the daemon, as it is printed.
+    Given(String),
+    /// Whoever was asked did not want it.
+    Declined(Exit),
+}
+
 /// Approves what is held, if that is wanted once it was listed, and nothing that has come to be held since.
 async fn approve(
     daemon: &impl Daemon,
@@ -451,7 +459,7 @@ async fn approve(
     Yes { yes }: Yes,
     format: Format,
     access: &Access,
-) -> Result<Result<String, Exit>, Error> {
+) -> Result<Approval, Error> {
     let mut path = named("approve", section, name);
     if !yes {
         let held = daemon.ask(&Method::GET, &format!("/held/{section}"), None).await?;
@@ -462,7 +470,7 @@ async fn approve(
         match (table::approved(section.as_str(), name, &held), name) {
             (Some(plan), _) => {
                 if let Err(refused) = consent(&plan).await {
-                    return Ok(Err(refused));
+                    return Ok(Approval::Declined(refused));
                 }
             }
             // It may be held under another name, which was not shown.
@@ -475,7 +483,7 @@ async fn approve(
             path.push_str(digest);
         }
     }
-    order(daemon, section, format, access, &path).await.map(Ok)
+    order(daemon, section, format, access, &path).await.map(Approval::Given)
 }
 
 async fn order(

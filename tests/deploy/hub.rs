@@ -12,7 +12,7 @@ const PRODUCTION: &str = "deploy/syncsets/production";
 /// What other machines reach.
 const SERVED: [&str; 3] = [PRODUCTION, "deploy/syncsets/applying", "deploy/syncsets/rabbitmq"];
 
-/// C1: what other machines reach has tokens, keys and TLS, and the trial, which has none, is on loopback.
+/// What other machines reach has tokens, keys and TLS, and the trial, which has none, is on loopback.
 #[test]
 fn what_others_reach_is_guarded_and_the_trial_is_on_loopback() {
     for directory in SERVED {
@@ -100,7 +100,7 @@ fn their_namespace_admits_restricted_pods_only() {
     }
 }
 
-/// C1, for the smallest configuration in a file.
+/// For the smallest configuration in a file.
 #[test]
 fn the_example_is_a_hub_for_other_machines() {
     let config = configuration("config/hub.toml");

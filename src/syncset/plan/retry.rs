@@ -50,6 +50,17 @@ pub enum Ended {
     Nothing { until: Option<Timestamp> },
 }
 
+impl Ended {
+    /// Whether somebody has to go on where it was left, so that what was urgent stays so.
+    pub fn goes_on(&self) -> bool {
+        match self {
+            Self::Interrupted => true,
+            Self::Complete { left, .. } => matches!(left, Some(Left::Unchecked | Left::Throttled(_))),
+            Self::Refused | Self::Silent { .. } | Self::Nothing { .. } => false,
+        }
+    }
+}
+
 /// What a pass has left to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {

@@ -1,4 +1,4 @@
-//! Events through faults that are drawn by lot: nothing is missing for a consumer that follows R3 to R5.
+//! Events through faults that are drawn by lot: nothing is missing for a consumer that follows the rules of docs/bus.md.
 
 use integration::hub::Replica;
 use integration::soak::{Random, rounds, seed};

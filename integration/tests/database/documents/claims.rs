@@ -139,7 +139,7 @@ fn a_process_without_its_database_stops_before_another_takes_over() {
     });
 }
 
-/// One statement renews all claims of a process, and what it does not return is lost alone. K1: each grant has a token of its own.
+/// One statement renews all claims of a process, and what it does not return is lost alone. Each grant has a token of its own.
 #[test]
 fn one_statement_renews_all_claims_and_one_that_has_ended_takes_no_other_along() {
     run(async {

@@ -96,7 +96,7 @@ fn connections_have_limits_and_the_writer_has_one_of_its_own() {
     });
 }
 
-/// C3. No server that is too old can be had here: a function of the database's own, which is found first, says that it is one.
+/// No server that is too old can be had here: a function of the database's own, which is found first, says that it is one.
 #[test]
 fn a_server_that_is_too_old_is_refused() {
     run(async {

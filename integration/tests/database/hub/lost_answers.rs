@@ -1,4 +1,4 @@
-//! W9, as clients see it: the database's answer to a change is lost. Whether the log has the change, has it not, or can't be asked, it is made
+//! As clients see it: the database's answer to a change is lost. Whether the log has the change, has it not, or can't be asked, it is made
 //! once at most, also by a client that sends it again on the same condition.
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The database stops answering, or accepts no connections or writes, and recovers: rule C4, and the answers that clients get meanwhile.
+//! The database stops answering, or accepts no connections or writes, and recovers, and the answers that clients get meanwhile.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -169,7 +169,7 @@ fn a_frozen_database_is_an_outage_and_what_was_under_way_is_made_once_at_most() 
     });
 }
 
-/// W9 as clients see it: the server is killed while they write, again and again.
+/// As clients see it: the server is killed while they write, again and again.
 #[test]
 fn an_answer_that_was_lost_is_never_applied_twice() {
     const CLIENTS: usize = 4;

@@ -290,7 +290,7 @@ impl Event {
         Self { what, object: event["object"].clone(), id }
     }
 
-    /// T8: `id` is the version, and only the documents of a state have none.
+    /// `id` is the version, and only the documents of a state have none.
     fn check_id(&self, is_state: bool) {
         let expected = (!is_state || self.what == "BOOKMARK").then(|| version(&self.object));
         assert_eq!(self.id, expected, "{self:?}");

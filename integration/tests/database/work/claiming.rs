@@ -56,7 +56,7 @@ fn a_cluster_is_granted_once_and_requests_for_a_waiting_one_are_merged() {
     });
 }
 
-/// Q2: `done` stores the given time and attempts, unless somebody has asked during the pass.
+/// `done` stores the given time and attempts, unless somebody has asked during the pass.
 #[test]
 fn the_end_of_a_pass_is_as_it_says_unless_another_was_requested_meanwhile() {
     run(async {
@@ -210,7 +210,7 @@ fn a_pass_that_kills_its_process_returns_ever_later_and_starves_nobody() {
     });
 }
 
-/// Q3, and that one statement does it for several slots.
+/// One statement does it for several slots.
 #[test]
 fn three_of_four_slots_take_urgent_rows_and_the_fourth_the_oldest() {
     run(async {

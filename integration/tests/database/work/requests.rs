@@ -84,7 +84,7 @@ async fn pass_with_a_change(stage: &Stage, process: &Process, begin: usize, end:
     seen
 }
 
-/// Q5, test 6 of the specification: requests in whatever order their callers name the clusters, renewals, claims and ends at once.
+/// Requests in whatever order their callers name the clusters, renewals, claims and ends at once.
 #[test]
 fn requests_and_renewals_in_parallel_never_deadlock() {
     run(async {

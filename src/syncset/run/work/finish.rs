@@ -147,18 +147,13 @@ impl Worker {
             self.show(work, read, (Some(&outcome), &health, identified.is_another), conditions, next.ready_at).await;
         // Whoever sees that the claim has ended finds it in the log.
         pass_log::write(&work.name, &outcome);
-        let goes_on = match ended {
-            Ended::Interrupted => true,
-            Ended::Complete { left, .. } => matches!(left, Some(Left::Unchecked | Left::Throttled(_))),
-            Ended::Refused | Ended::Silent { .. } | Ended::Nothing { .. } => false,
-        };
         let attempts = u32::try_from(next.attempts).unwrap_or_default();
         let rest = match shown {
             Ok(ready_at) => {
                 let end = match ready_at {
                     // Another process may go on at once.
                     _ if is_stopped => WorkEnd::go_on(now, work.attempts.saturating_sub(1)),
-                    ready_at if goes_on => WorkEnd::go_on(ready_at, attempts),
+                    ready_at if ended.goes_on() => WorkEnd::go_on(ready_at, attempts),
                     ready_at => WorkEnd::done(ready_at, attempts),
                 };
                 Ok(self.end(work, &end, &outcome.writes, &stored).await?)
