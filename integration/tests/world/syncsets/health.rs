@@ -17,7 +17,7 @@ use crate::syncsets::kinds::{definition, widget, widgets};
 use crate::syncsets::report::metric;
 use crate::syncsets::requests::Requests;
 use crate::syncsets::script::{Says, Script};
-use crate::syncsets::world::{LIMIT, Stage, condition, edge, run};
+use crate::syncsets::world::{LIMIT, SYNCSETS, Stage, condition, edge, run};
 
 fn pod(stage: &Stage, name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": stage.namespace},
@@ -72,7 +72,7 @@ async fn is_settled(stage: &Stage) {
 #[test]
 fn pods_that_crash_have_failed_and_nothing_is_read_once_that_is_settled() {
     run(async {
-        let stage = Stage::new("health-pods").await;
+        let stage = Stage::with("health-pods", SYNCSETS, 1).await;
         let plane = stage.register("west-1", &json!({}), 0).await;
         stage.at_rest().await;
         let mut requests = Requests::from_now(&stage, plane).await;
@@ -350,7 +350,7 @@ fn what_has_failed_on_one_cluster_has_not_on_the_next_one_of_the_document() {
 #[test]
 fn a_syncset_of_a_cluster_that_was_never_reached_is_shown_and_counted() {
     run(async {
-        let stage = Stage::new("health-unreached").await;
+        let stage = Stage::with("health-unreached", SYNCSETS, 1).await;
         let nowhere = stage.kubeconfig(edge(0).await, "127.0.0.1:1".parse().unwrap());
         stage.registers("west-1", &nowhere).await;
         apply(&stage, &json!({}), &[stage.config_map("site", &json!({}))]).await;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::syncsets::requests::Requests;
 use crate::syncsets::world::{LIMIT, SYNCSETS, Stage, UNGUARDED, run};
 
-/// From now on no rollout begins by itself.
+/// From now on no rollout begins by itself on this hub, which has to be one of the test's own.
 async fn freeze(stage: &Stage) {
     let text = "create function hold_rollouts() returns trigger language plpgsql as 'begin new.started := new.edited; new.goal := new.newest; \
            new.state := ''Stopped''; new.reason := ''Paused''; return new; end'; \
@@ -116,7 +116,7 @@ fn a_cluster_has_what_it_is_pinned_to_whatever_its_syncset_says() {
 #[test]
 fn of_a_first_content_clusters_get_nothing_until_their_turn() {
     run(async {
-        let stage = Stage::new("rolling-first").await;
+        let stage = Stage::with("rolling-first", SYNCSETS, 1).await;
         freeze(&stage).await;
         let west = stage.register("west-1", &json!({}), 0).await;
         let east = stage.register("east-1", &json!({}), 1).await;
@@ -135,7 +135,7 @@ fn of_a_first_content_clusters_get_nothing_until_their_turn() {
 #[test]
 fn what_moves_from_one_syncset_to_another_one_by_a_rollout_is_never_absent() {
     run(async {
-        let stage = Stage::new("rolling-moved").await;
+        let stage = Stage::with("rolling-moved", SYNCSETS, 1).await;
         freeze(&stage).await;
         let west = stage.register("west-1", &json!({}), 0).await;
         let map = |name: &str, value: &str| stage.config_map(name, &json!({ "a": value }));

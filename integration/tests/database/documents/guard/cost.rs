@@ -38,7 +38,7 @@ fn checking_costs_the_same_statements_however_many_clusters_there_are() {
         stage
             .run(
                 "insert into towline_documents select 'clusters', gen_random_uuid(), 'foo', 'n' || n, '{\"env\": \"prod\"}', '{}', \
-                 '{}', 1, 1, now(), now(), null, '{}', '{}' from generate_series(1, 2000) n; \
+                 '{}', 1, 1, now(), now(), null, '{}', '{}' from generate_series(1, 10000) n; \
                  insert into towline_applied select c.id, '', 'ConfigMap', 'default', 'm' || n, s.id, 'v1', null, true, true, false, null, null, null, 0 \
                  from clusters c, selectorsyncsets s, generate_series(0, 4) n; analyze",
             )
@@ -72,7 +72,7 @@ fn checking_costs_the_same_statements_however_many_clusters_there_are() {
             assert_eq!(spent, expected, "{texts:?}");
         }
         let suspended = suspended(&stage.database()).await.expect("a list");
-        assert_eq!((suspended[0].clusters, suspended[0].tracks), (2_000, 2_000));
+        assert_eq!((suspended[0].clusters, suspended[0].tracks), (10_000, 10_000));
         writer.version(document(Kind::Cluster, "n1", 1, json!({}), &PROD)).await;
         writer.version(selector(4, &selects, 5, &[])).await;
         assert_eq!(leader.turn().await.released, 1);
