@@ -25,7 +25,7 @@ fn many_syncsets_of_one_turn_are_all_checked_before_the_cursor_moves() {
     });
 }
 
-/// 2,000 clusters with 5 objects of one syncset each.
+/// 10,000 clusters with 5 objects of one syncset each.
 #[test]
 fn checking_costs_the_same_statements_however_many_clusters_there_are() {
     run(async {
