@@ -243,7 +243,8 @@ fn commands_show_rollouts_and_their_revisions_and_ask_before_they_move_clusters_
         let without =
             json!({"kind": "SyncSet", "namespace": "foo", "name": "base", "spec": {"clusterDeploymentRefs": []}});
         let path = file("showing-without", &without.to_string()).display().to_string();
-        stage.expect(&["apply", "-f", &path, "--token-file", &writer]).await;
+        let said = stage.command(&["apply", "-f", &path, "--token-file", &writer]).await;
+        assert!(said.code == Some(0) && said.error.contains("goes to all clusters at once"), "{said:?}");
         stage.refused(&["rollout", "status", "foo/base", "--token-file", &reader], "with a rollout").await;
         assert_eq!(stage.expect(&["rollout", "status", "--token-file", &reader]).await, "no syncset has a rollout\n");
     });
