@@ -58,10 +58,10 @@ fn cases() -> [Case; 5] {
             suffix: "-decision-1",
             reported: |placement| {
                 json!({"labels": {PLACEMENT_LABEL: placement},
-                    "status": {"decisions": [{"clusterName": "c", "reason": "r"}]}})
+                    "status": {"decisions": [{"clusterName": "c", "reason": "r", "score": 0}]}})
             },
             pointer: "/status/decisions",
-            shown: json!([{"clusterName": "c", "reason": "r"}]),
+            shown: json!([{"clusterName": "c", "reason": "r", "score": 0}]),
             edit: json!({"status": {"decisions": []}}),
             cleared: None,
         },
@@ -159,7 +159,7 @@ fn an_object_that_comes_after_its_rows_is_served_and_another_writers_edit_is_tak
 }
 
 /// Of rows of one name the one with the live UID counts, and without it nothing is written. What is written goes with its last row, and
-/// comes back with the next. A deleted row of `spec` ends all writing.
+/// comes back with the next, beside what others have written. A deleted row of `spec` ends all writing.
 #[test]
 fn rows_of_each_family_are_told_apart_by_their_uids_come_and_go_and_end_with_the_row_of_spec() {
     run(async {
@@ -173,6 +173,10 @@ fn rows_of_each_family_are_told_apart_by_their_uids_come_and_go_and_end_with_the
             for twin in [3, 6] {
                 stage.spec(hub, &format!("{NOBODY}{}", index + twin), "stranger").await;
             }
+        }
+        let others = json!({"conditions": [{"type": "Kept"}], "decisionGroups": [{"kept": true}]});
+        for name in ["kept", "vanishing"] {
+            stage.edit_status("placements", name, &others).await;
         }
         for case in cases() {
             for name in ["kept", "stranger", "twin", "vanishing"] {
@@ -199,6 +203,11 @@ fn rows_of_each_family_are_told_apart_by_their_uids_come_and_go_and_end_with_the
                 None => stage.gone(case.target, &written).await,
             }
             assert!(case.stands(&stage, "kept").await, "{}", case.family);
+            for name in ["kept", "vanishing"] {
+                let status = stage.has("placements", name, |_| true).await.data["status"].clone();
+                assert_eq!(status["conditions"], others["conditions"], "{name}: {}", case.family);
+                assert_eq!(status["decisionGroups"], others["decisionGroups"], "{name}: {}", case.family);
+            }
             case.is_reported(&stage, "vanishing").await;
             case.is_shown(&stage, "vanishing").await;
         }

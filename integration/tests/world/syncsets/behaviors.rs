@@ -51,10 +51,9 @@ impl Case {
         Self { name, behavior: "Apply", mode, first: APPLIED, change: PATCHED, changed, removed }
     }
 
-    fn create_or_update(name: &'static str) -> Self {
+    fn create_or_update(name: &'static str, mode: &'static str, removed: &'static [&'static str]) -> Self {
         let changed = [r#"{"a":"2","b":"1"}"#, r#"{"a":"Mg==","b":"MQ=="}"#];
-        let (behavior, mode) = ("CreateOrUpdate", "Sync");
-        Self { name, behavior, mode, first: POSTED, change: PATCHED, changed, removed: DELETED }
+        Self { name, behavior: "CreateOrUpdate", mode, first: POSTED, change: PATCHED, changed, removed }
     }
 
     fn create_only(name: &'static str) -> Self {
@@ -159,8 +158,13 @@ fn apply_with_sync_removes_fields_and_objects() {
 }
 
 #[test]
+fn create_or_update_with_upsert_removes_nothing() {
+    run(Case::create_or_update("update-upsert", "Upsert", NOTHING).hold());
+}
+
+#[test]
 fn create_or_update_with_sync_removes_objects_and_no_fields() {
-    run(Case::create_or_update("update-sync").hold());
+    run(Case::create_or_update("update-sync", "Sync", DELETED).hold());
 }
 
 #[test]

@@ -269,6 +269,28 @@ fn a_syncset_that_drops_most_is_held_applies_go_on_and_its_generation_approves()
     });
 }
 
+#[test]
+fn a_syncset_that_is_deleted_by_mistake_is_held_and_another_one_takes_its_objects() {
+    run(async {
+        let fleet = Fleet::new("mistake").await;
+        let stage = &fleet.stage;
+        let before = fleet.names();
+        stage.remove("selectorsyncsets/fleet").await;
+        fleet.is_held(0..CLUSTERS).await;
+        stage.at_rest().await;
+        stage.full_pass().await;
+        assert_eq!(fleet.names(), before, "nothing is deleted");
+        let status = stage.status("c-0", "its entry", |status| status["selectorSyncSets"][0].is_object()).await;
+        let entry = &status["selectorSyncSets"][0];
+        assert_eq!((&entry["observedGeneration"], &entry["result"]), (&json!(0), &json!("Failure")), "{entry}");
+        // Created again, it keeps them.
+        stage.create("selectorsyncsets", &json!({"name": "fleet", "spec": fleet.spec("prod", &["site"])})).await;
+        fleet.is_held_no_more().await;
+        stage.at_rest().await;
+        assert_eq!(fleet.names(), before);
+    });
+}
+
 /// Deletes a syncset as people do, who are told beforehand what waits.
 async fn is_deleted_by_command(stage: &Stage, name: &str) {
     let server = format!("http://{}", stage.replicas[0].api());
