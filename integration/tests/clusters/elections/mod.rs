@@ -11,6 +11,7 @@
 )]
 
 mod churn;
+mod detached;
 mod frozen;
 mod monitor;
 mod neighbours;

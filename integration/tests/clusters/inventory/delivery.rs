@@ -31,13 +31,19 @@ fn a_post_that_fails_or_whose_daemon_is_killed_in_the_midst_is_repeated_under_it
     run(async {
         let (world, mut daemon, chart) = told_of_web().await;
         world.sink.script([
-            Reply::Status(500),
+            // Long enough to be seen.
+            Reply::RetryAfter(500, 5),
             Reply::Status(503),
             Reply::CutBefore,
             Reply::CutAfter,
             Reply::RetryAfter(429, 2),
         ]);
         world.helm.run(&["upgrade", "web", &chart, "--set", "value=2"]).await.unwrap();
+        let condition = world.wait_for_condition("main", "Delivered", "False").await;
+        assert_eq!(condition["reason"], "HTTP500");
+        assert!(condition["message"].as_str().unwrap().starts_with("1 release waits since "), "{condition}");
+        let (_, explained) = ask(&daemon, "explain", "default/web").await;
+        assert!(explained.contains("waits: HTTP500, next try in "), "{explained}");
         let told = world.sink.wait_for("of the second revision", 6, LIMIT, |told| of_revision(told, 2)).await.unwrap();
         world.wait_for_condition("main", "Delivered", "True").await;
         assert_eq!(told.len(), 6, "a post after the one that was taken");
@@ -45,6 +51,13 @@ fn a_post_that_fails_or_whose_daemon_is_killed_in_the_midst_is_repeated_under_it
         let asked = told[5].at - told[4].at;
         assert!(asked >= Duration::from_secs(2), "it did not wait as it was asked to: {asked:?}");
         assert_eq!(world.accepted("web").len(), 2);
+        let metrics = daemon.admin().metrics().await.unwrap();
+        let posts = |outcome: &str| format!("towline_inventory_posts_total{{kind=\"app\",outcome=\"{outcome}\"}}");
+        for line in
+            ["towline_inventory_pending 0".to_owned(), format!("{} 5", posts("later")), format!("{} 2", posts("ok"))]
+        {
+            assert!(metrics.lines().any(|found| found == line), "no {line}: {metrics}");
+        }
 
         world.sink.script([Reply::Hang]);
         world.helm.run(&["upgrade", "web", &chart, "--set", "value=3"]).await.unwrap();

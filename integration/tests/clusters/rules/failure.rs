@@ -28,7 +28,7 @@ fn a_local_schema_s_refusal_is_told_once_and_again_when_it_is_over() {
         let report = section.report_has("the failure", |report| report["objects"]["failing"] == json!(1)).await;
         let failure = &report["failures"][0];
         assert_eq!(failure["key"], json!(format!("{}/gear", section.namespace("a"))), "{failure}");
-        assert_eq!(failure["step"], json!("patch_local"), "{failure}");
+        assert_eq!((&failure["step"], &failure["kind"]), (&json!("patch_local"), &json!("rejected")), "{failure}");
         // Neither further attempts nor another order that fails make it younger.
         let failed = (Instant::now(), Timestamp::now());
         eventually("an attempt a second later", LIMIT, async || {
