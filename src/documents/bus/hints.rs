@@ -159,3 +159,24 @@ async fn pass_on(received: &mut Consumer, keys: &mpsc::Sender<Uuid>) -> Error {
 fn cluster(delivery: &Delivery) -> Option<Uuid> {
     std::str::from_utf8(&delivery.data).ok()?.parse().ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::amqp::AmqpSource;
+
+    #[test]
+    fn hints_that_are_more_than_workers_take_are_dropped_while_nobody_publishes_them() {
+        let url = "amqp://localhost".parse().expect("a URL");
+        let broker = Broker::new(AmqpSource::Url(Box::new(url)), Arc::new(()));
+        let clusters: Vec<Uuid> = (0..10_001).map(Uuid::from_u128).collect();
+        let kept = || broker.hints.borrow().iter().copied().collect::<Vec<_>>();
+        broker.hint(&clusters[..9_999]);
+        broker.hint(&clusters[9_999..]);
+        assert!(kept() == clusters[..10_000], "{} are kept", kept().len());
+        broker.hint(&clusters[10_000..]);
+        assert!(kept() == clusters[..10_000], "{} are kept", kept().len());
+    }
+}

@@ -200,6 +200,8 @@ fn a_token_that_takes_no_large_answer_keeps_nobody_from_theirs() {
             let path = format!("/v1/clusters/{tenant}/c/status");
             done(&mut hub.client().with_token("administrator"), &Request::merge_patch(&path, &status)).await;
         }
+        let small = json!({"name": "small", "namespace": "third", "kubeconfig": "k"});
+        done(&mut hub.client().with_token("third"), &Request::post("/v1/clusters", &small)).await;
         let get = |token: &str| {
             format!("GET /v1/clusters/{token}/c HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n\r\n")
         };
@@ -241,6 +243,8 @@ fn a_token_that_takes_no_large_answer_keeps_nobody_from_theirs() {
         })
         .await
         .expect("429");
+        // Small ones are served beside them.
+        done(&mut hub.client().with_token("third"), &Request::get("/v1/clusters/third/small")).await;
         drop(clients);
         eventually("the large document to be read again", LIMIT, async || match read("third", "third").await {
             200 => Ok(()),

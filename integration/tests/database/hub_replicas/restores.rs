@@ -203,6 +203,30 @@ fn a_dump_that_replaces_everything_under_running_replicas() {
     });
 }
 
+#[test]
+fn a_dump_in_another_database_that_takes_the_place_of_the_first() {
+    run(async {
+        let server = server("swapped").await;
+        let database = prepared(&server, "swapped").await;
+        let (scene, kept) = Scene::begin(&database, &database.url(HUB)).await;
+        let dump = database.dump().await.expect("a dump");
+        let before = scene.lose(kept).await;
+        let restored = server.empty_database("restored").await.expect("a database");
+        dump.restore(&restored).await.expect("it is restored");
+        let swap = [
+            "alter database swapped with allow_connections false",
+            "select pg_terminate_backend(pid) from pg_stat_activity where datname in ('swapped', 'restored')",
+            "alter database swapped rename to earlier",
+            "alter database restored rename to swapped",
+        ];
+        let admin = server.maintenance().await.expect("a connection");
+        for statement in swap {
+            admin.batch_execute(statement).await.unwrap_or_else(|error| panic!("{statement}: {error:?}"));
+        }
+        scene.end(before, &["first", "kept", "new-1", "new-2", "new-3"]).await;
+    });
+}
+
 /// A server behind a gateway.
 async fn behind_gateway(name: &str) -> (Postgres, postgres::Database, Gateway, String) {
     let server = server(name).await;
