@@ -32,7 +32,7 @@ fn a_post_that_fails_or_whose_daemon_is_killed_in_the_midst_is_repeated_under_it
         let (world, mut daemon, chart) = told_of_web().await;
         world.sink.script([
             // Long enough to be seen.
-            Reply::RetryAfter(500, 5),
+            Reply::RetryAfter(500, 10),
             Reply::Status(503),
             Reply::CutBefore,
             Reply::CutAfter,
