@@ -430,7 +430,7 @@ fn the_sums_are_those_of_the_documents_whatever_clients_and_commands_do() {
             assert_eq!((output.status.success(), told["fieldsByKey"].get("")), (others == 0, None), "{output:?}");
             (told["encryptedAgain"].as_u64().expect("a number"), others)
         };
-        for _ in 0..rounds(1) {
+        for _ in 0..rounds(2) {
             let clients: Vec<_> = (0..6).map(|number| churn(hubs[number % 2].client(), random.split(), 60)).collect();
             let (all, (rotated, _)) = futures::join!(futures::future::join_all(clients), rotate());
             refused += all.into_iter().sum::<u64>();

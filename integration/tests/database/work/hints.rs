@@ -1,6 +1,6 @@
 //! Work over a message broker: a hint is work at once, and nothing depends on it.
 
-use integration::{RabbitMq, eventually};
+use integration::eventually;
 use lapin::options::{
     BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions, ExchangeDeclareOptions, QueueBindOptions,
     QueueDeclareOptions, QueueDeleteOptions, QueuePurgeOptions,
@@ -31,10 +31,6 @@ impl World {
     pub(crate) async fn new(name: &str) -> Self {
         let (stage, vhost) = tokio::join!(Stage::new(name), servers::vhost());
         let url = servers::broker().await.url_of(&vhost);
-        Self::at(stage, vhost, url).await
-    }
-
-    async fn at(stage: Stage, vhost: String, url: String) -> Self {
         let connection = Connection::connect(&url, ConnectionProperties::default()).await.expect("a connection");
         let channel = connection.create_channel().await.expect("a channel");
         channel.confirm_select(ConfirmSelectOptions::default()).await.expect("confirms");
@@ -89,24 +85,19 @@ pub(crate) struct Worker {
 
 impl Worker {
     async fn start(process: Process, slots: usize, url: &str) -> Self {
-        let worker = Self::begin(process, slots, url);
-        worker.stands("ready", "").await;
-        worker
-    }
-
-    /// The same, connected or not.
-    fn begin(process: Process, slots: usize, url: &str) -> Self {
         let broker = broker(url);
         let process = process.over(&broker);
         let waiting = Waiting::start(&process, slots);
-        Self { process, broker, waiting }
+        let worker = Self { process, broker, waiting };
+        worker.connects().await;
+        worker
     }
 
-    /// Waits until its connection stands so, for a reason that contains a text.
-    async fn stands(&self, state: &str, reason: &str) {
-        eventually(format!("the worker to be {state}"), LIMIT, async || {
+    /// Waits until it is connected.
+    async fn connects(&self) {
+        eventually("the worker to be connected", LIMIT, async || {
             match self.broker.connection_states().get(&Purpose::Worker) {
-                Some(found) if found.as_str() == state && found.to_string().contains(reason) => Ok(()),
+                Some(found) if found.as_str() == "ready" => Ok(()),
                 other => Err(format!("{other:?}")),
             }
         })
@@ -252,7 +243,7 @@ fn a_queue_that_is_purged_or_deleted_loses_no_work() {
             assert_eq!(worker.works_on(19).await, expected);
             world.queue_has("the worker to consume from an empty queue", (0, 1)).await;
         }
-        worker.stands("ready", "").await;
+        worker.connects().await;
         let before = world.hinted().await;
         eventually("a hint to be of use again", LIMIT, async || {
             worker.process.ask(&[1], true).await;
@@ -327,57 +318,6 @@ fn what_a_killed_worker_has_claimed_is_worked_on_when_its_claim_ends() {
         assert_eq!(other.works().await, (1, token + 1));
         let now = world.stage.number("select (extract(epoch from clock_timestamp()) * 1000)::int8").await;
         assert!(now > ends, "claimed {} ms before the end of the first claim", ends - now);
-    });
-}
-
-/// A queue with other arguments, and a broker that is away for long: work goes on, and by hints when the broker can be used again.
-#[test]
-fn work_goes_on_while_the_broker_can_not_be_used() {
-    run(async {
-        let (stage, server) = tokio::join!(Stage::new("unusable"), RabbitMq::start("work-unusable"));
-        let server = server.expect("a broker");
-        let world = World::at(stage, "/".to_owned(), server.url()).await;
-        let durable = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
-        world.channel.queue_declare(WORK.into(), durable, FieldTable::default()).await.expect("a classic queue");
-        let mut worker = Worker::begin(world.stage.process(), 2, &world.url);
-        worker.stands("refused", WORK).await;
-        worker.process.ask(&[1], true).await;
-        assert_eq!(worker.works().await, (1, 1));
-        world.channel.queue_delete(WORK.into(), QueueDeleteOptions::default()).await.expect("it is deleted");
-        worker.stands("ready", "").await;
-
-        server.kill().await.expect("it is killed");
-        worker.stands("away", "").await;
-        // More than are kept for the broker.
-        let many: Vec<u64> = (5..12_000).collect();
-        worker.process.ask(&many, true).await;
-        world.stage.run("update towline_work set ready_at = now() + interval '1 h' where token = 0 and cluster > '00000000-0000-4000-8000-000000000100'").await;
-        let works = worker.works_on(20).await;
-        assert!(works.iter().all(|(_, token)| *token == 1), "{works:?}");
-        // A worker that has its share of clusters leaves hints to others.
-        world.stage.run("update towline_work set ready_at = now() + interval '1 h' where until is null").await;
-        eventually("all that was claimed to be done", LIMIT, async || {
-            while let Ok((work, slot)) = worker.waiting.delivered.try_recv() {
-                worker.process.done(work).await;
-                drop(slot);
-            }
-            match world.stage.number("select count(*) from towline_work where until > now()").await {
-                0 => Ok(()),
-                claimed => Err(claimed.to_string()),
-            }
-        })
-        .await
-        .unwrap();
-        server.start_again().await.expect("it starts");
-        worker.stands("ready", "").await;
-        let before = world.hinted().await;
-        eventually("a hint to be of use again", LIMIT, async || {
-            worker.process.ask(&[1], true).await;
-            worker.works().await;
-            if world.hinted().await > before { Ok(()) } else { Err("the look was faster".to_owned()) }
-        })
-        .await
-        .unwrap();
     });
 }
 
