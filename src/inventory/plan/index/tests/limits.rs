@@ -172,9 +172,7 @@ fn two_thousand_ordinary_releases_have_room() {
     for number in 0..2001 {
         world.helm(&format!("release-{number:04}"), 12, Stage::Deployed);
     }
-    for _ in 0..2001 {
-        world.settle_writes();
-    }
+    while world.settle_writes() {}
     let condition = {
         world.index.next(View::Complete, world.now);
         world.index.summary().problems

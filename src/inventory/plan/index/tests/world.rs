@@ -247,13 +247,16 @@ impl World {
         panic!("it never settles");
     }
 
-    /// Carries out what is due now but for posts.
-    pub(super) fn settle_writes(&mut self) {
+    /// Carries out what is due now but for posts. Whether there was any of it.
+    pub(super) fn settle_writes(&mut self) -> bool {
+        let mut has_written = false;
         for step in self.next().steps {
             if !matches!(step, IndexStep::Post(_)) {
                 self.carry_out(&step);
+                has_written = true;
             }
         }
+        has_written
     }
 
     /// Carries out reads and writes, and returns the posts.
