@@ -32,7 +32,7 @@ fn servers_without_streaming_lists_are_listed_page_by_page() {
             Lane::between(hub, Lane::shared("unused-by-paged", "databases").await.edge, "paged", "databases").await;
         lane.make_namespace("team").await;
         lane.order_many("team", OBJECTS).await;
-        // What the section does not care for is listed, too; and comes before it.
+        // Objects that the section does not sync are listed, too, and come before its own.
         let others = Lane::between(Arc::clone(&lane.hub), Arc::clone(&lane.edge), "between", "databases").await;
         others.make_namespace("team").await;
         others.order_many("team", PAGE).await;

@@ -104,7 +104,7 @@ fn a_worker_that_is_frozen_at_any_step_of_a_change_sends_nothing_more_when_anoth
         assert_eq!(held.await.unwrap(), STEPS);
         fleet.workers[0].freeze().unwrap();
         let asked: Vec<usize> = fleet.places.iter().map(|place| place.endpoint.asked().len()).collect();
-        // What was under way is carried out.
+        // The server carries out requests that were on their way.
         fleet.places.iter().for_each(|place| place.endpoint.hold(Hold::None));
         fleet.start_worker(KEYS).await;
         all_done(&fleet, 2).await;

@@ -127,7 +127,8 @@ pub(super) async fn tracking(database: &Database, clusters: &[Uuid]) -> Result<V
 
 impl DeletionGuard<'_> {
     /// The documents of syncsets, and the last decisions about them. What a rollout leads to is what counts, on all clusters at once: of an
-    /// edit, before its rollout has begun. After an abort no cluster moves, and only which clusters it is for counts.
+    /// edit, before its rollout has begun. After an abort no cluster moves: the revision is read without its
+    /// mode, so that no object counts as dropped, and only which clusters the syncset is for does.
     pub(super) async fn read(&self, syncsets: &[Uuid]) -> Result<Vec<Subject>, DispatchError> {
         const QUERY: &str = "judge_syncsets";
         const TEXT: &str = "select i.id::text, d.id is not null, \

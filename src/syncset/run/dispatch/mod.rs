@@ -58,7 +58,7 @@ pub enum DispatchError {
         /// The ids, each with the reason.
         ids: Vec<String>,
     },
-    /// What was to be approved was checked again while it was approved.
+    /// The guard has checked a syncset again while an operator approved it.
     #[error("what is held of {label} has changed meanwhile: look at it again")]
     Changed { label: String },
 }

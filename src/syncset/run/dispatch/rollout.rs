@@ -389,7 +389,7 @@ fn seen(query: &'static str, (id, selected): (Uuid, Vec<bool>), row: &Row, now: 
         let micros: Option<i64> = column(query, row, index)?;
         Ok(micros.and_then(|micros| Timestamp::from_microsecond(micros).ok()))
     };
-    // What was done and has left nothing was gone in between: it has its turn again.
+    // A cluster that was done and has no result any more left the syncset in between: it has its turn again.
     let was_gone = column::<Option<bool>>(query, row, 13)? == Some(true);
     let turn = match column::<Option<i32>>(query, row, 4)? {
         None => None,
