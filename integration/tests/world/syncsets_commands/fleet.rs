@@ -5,13 +5,14 @@
 use std::collections::BTreeMap;
 
 use http::header::CONTENT_TYPE;
+use integration::eventually;
 use integration::hub::{Client, Request};
 use serde_json::{Value, json};
 
 use crate::syncsets::costs::beside;
 use crate::syncsets_commands::failures::fail;
 use crate::syncsets_commands::rights::{guarded, token};
-use crate::syncsets_commands::world::{Stage, make, run, shown};
+use crate::syncsets_commands::world::{LIMIT, Stage, make, run, shown};
 
 /// The status of an answer.
 async fn status(client: &mut Client, path: &str) -> u16 {
@@ -40,11 +41,22 @@ fn the_clusters_that_a_token_may_read_are_counted_by_state_and_listed_in_pages_o
     });
 }
 
-/// Another process is the dispatcher, and makes nothing due.
+/// Another process is the dispatcher, and makes nothing due. The one that was it has noticed.
 pub(crate) async fn make_nothing_due(stage: &Stage) {
     let elsewhere = "update towline_claim set holder = 'elsewhere', token = token + 1, until = now() + interval '1 day' \
                      where name = 'dispatcher'";
     assert_eq!(stage.sql.execute(elsewhere, &[]).await.expect("the claim"), 1);
+    eventually("the dispatcher to have stopped", LIMIT, async || {
+        let hub = stage.replica.towline().admin().section("hub").await.map_err(|error| error.to_string())?;
+        let claims = hub["claims"].as_array().ok_or("no claims")?;
+        if claims.iter().any(|claim| claim["role"] == "dispatcher" && claim["holder"] == hub["holder"]) {
+            Err(hub.to_string())
+        } else {
+            Ok(())
+        }
+    })
+    .await
+    .expect("another dispatcher");
 }
 
 /// 451 clusters of the namespace `foo`, some of which fail, and one of `bar`.
