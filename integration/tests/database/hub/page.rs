@@ -1,4 +1,4 @@
-//! The page about the hub: a reader types its commands one after the other.
+//! The pages about the hub: a reader types their commands one after the other.
 
 use std::path::Path;
 
@@ -8,12 +8,12 @@ use tokio::process::Command;
 
 use crate::hub::world::{Hub, database, run};
 
-/// What the page starts, which is running here already.
+/// What the first page starts, which is running here already.
 const START: &str = "towline hub\n";
 
-/// The shell's commands of a page, as one script.
-fn script(page: &str) -> String {
-    let blocks = page.split("```sh\n").skip(1).map(|rest| rest.split("```").next().expect("the end of a block"));
+/// The shell's commands of the pages, as one script.
+fn script(pages: &str) -> String {
+    let blocks = pages.split("```sh\n").skip(1).map(|rest| rest.split("```").next().expect("the end of a block"));
     blocks.filter(|block| !block.ends_with(START)).collect()
 }
 
@@ -22,9 +22,9 @@ fn the_commands_of_the_page_do_what_it_says() {
     run(async {
         let database = database("page").await;
         let hub = Hub::start(&database, &[]).await;
-        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/hub.md");
-        let page = std::fs::read_to_string(page).expect("the page");
-        let commands = script(&page).replace("http://127.0.0.1:7070", &hub.url);
+        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+        let pages = ["hub.md", "hub-security.md"].map(|page| std::fs::read_to_string(docs.join(page)).expect("a page"));
+        let commands = script(&pages.concat()).replace("http://127.0.0.1:7070", &hub.url);
         let towline = programs::towline().await.expect("the binary");
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("hub-page");
         std::fs::create_dir_all(&folder).expect("a folder");
