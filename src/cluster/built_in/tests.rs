@@ -241,7 +241,7 @@ fn named_in_docs(kind: &BuiltIn) -> BTreeMap<&str, bool> {
 
 #[test]
 fn the_docs_have_the_table() {
-    let page = include_str!("../../../docs/resource-sync.md");
+    let page = include_str!("../../../docs/built-in-kinds.md");
     let (_, table) = page.split_once("| kind | left to each cluster |\n|---|---|\n").expect("the table");
     let mut missing: Vec<&str> = table::KINDS.iter().map(|row| row.kind).collect();
     for line in table.lines().take_while(|line| line.starts_with('|')) {
