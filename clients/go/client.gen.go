@@ -711,7 +711,7 @@ type FleetGroup struct {
 
 // Health How the health of what a syncset sends is read.
 type Health struct {
-	// Rules How objects of some kinds are judged instead.
+	// Rules How objects of some kinds are assessed instead.
 	Rules *[]HealthRule `json:"rules,omitempty"`
 
 	// Within How long its objects may take to become current: a duration from `1m` to `24h`, by default `10m`.

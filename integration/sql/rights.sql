@@ -4,4 +4,4 @@ GRANT SELECT ON ALL TABLES IN SCHEMA spec, status TO towline_reader, towline_not
 GRANT CREATE ON SCHEMA status TO towline_notifier;
 GRANT TRIGGER ON ALL TABLES IN SCHEMA spec, status TO towline_notifier;
 -- Who has no rights may log in all the same.
-GRANT USAGE ON SCHEMA spec, status TO towline_stranger;
+GRANT USAGE ON SCHEMA spec, status TO towline_unprivileged;

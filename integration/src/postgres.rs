@@ -50,7 +50,7 @@ pub const NOTIFIER: &str = "towline_notifier";
 /// A replica of the hub: owns its [database](Postgres::hub_database), and has no rights beyond it.
 pub const HUB: &str = "towline_hub";
 /// Somebody who may log in, and read nothing.
-pub const STRANGER: &str = "towline_stranger";
+pub const UNPRIVILEGED: &str = "towline_unprivileged";
 
 /// Passwords by user, as they stand in a URL: one has characters that a URL must escape.
 const PASSWORDS: [(&str, &str); 5] = [
@@ -58,7 +58,7 @@ const PASSWORDS: [(&str, &str); 5] = [
     (READER, "reader%20p%40ss%2Fword"),
     (NOTIFIER, "notifier"),
     (HUB, "hub"),
-    (STRANGER, "stranger"),
+    (UNPRIVILEGED, "unprivileged"),
 ];
 
 /// Ready within a second on an idle machine.

@@ -30,7 +30,7 @@ pub const OTHER_CONTROLLER: &str = "other-controller";
 /// Whoever orders things on the hub, so that these requests are counted apart. May do everything.
 pub const HUB_USER: &str = "hub-user";
 /// Somebody who may do nothing, until a test grants it.
-pub const STRANGER: &str = "stranger";
+pub const UNPRIVILEGED: &str = "unprivileged";
 /// Replicas of one daemon, each a user of its own, so that the audit log tells which of them asked; granted rights as
 /// [`REPLICAS`].
 pub const REPLICA: [&str; 4] = ["replica-1", "replica-2", "replica-3", "replica-4"];
@@ -46,7 +46,7 @@ pub const USERS: [User; 13] = [
     User { name: EDGE_CONTROLLER, groups: "system:masters" },
     User { name: OTHER_CONTROLLER, groups: "system:masters" },
     User { name: HUB_USER, groups: "system:masters" },
-    User { name: STRANGER, groups: "" },
+    User { name: UNPRIVILEGED, groups: "" },
     User { name: REPLICA[0], groups: REPLICAS },
     User { name: REPLICA[1], groups: REPLICAS },
     User { name: REPLICA[2], groups: REPLICAS },

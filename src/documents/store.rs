@@ -158,7 +158,7 @@ const ROLLOUT: &str = "coalesce((select jsonb_build_object('rollout', jsonb_stri
    from towline_rollout r cross join lateral (select r.started < r.edited \
      and (r.state, r.reason) not in (('Stopped', 'Paused'), ('Stopped', 'Restored')) as begins) b \
    cross join lateral (select case when b.begins then 'Running' else r.state end as state, \
-     case when b.begins then 'Judging' else r.reason end as reason, case when b.begins then r.newest else r.goal end as goal, \
+     case when b.begins then 'Guarding' else r.reason end as reason, case when b.begins then r.newest else r.goal end as goal, \
      case when b.begins then 0 else r.wave end as wave) n where r.syncset = t.id), '{}')";
 
 fn item(status: &str, is_as_stored: &str) -> String {

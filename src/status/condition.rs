@@ -170,7 +170,7 @@ impl Facts {
             (SectionState::Failing, self.broken_watch.clone()),
             (SectionState::NotReady, self.not_ready.as_ref().map(|not_ready| not_ready.reason.clone())),
             (SectionState::Waiting, self.waiting.clone()),
-            // These wait for an operator. A stranger does not count: the configuration leaves it alone.
+            // These wait for an operator. An existing object does not count: the configuration leaves it alone.
             (SectionState::Waiting, any(ObjectState::Circle)),
             (SectionState::Waiting, any(ObjectState::OtherCluster)),
             (SectionState::Waiting, any(ObjectState::MappingChanged)),

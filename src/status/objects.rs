@@ -36,7 +36,7 @@ pub enum ObjectState {
     /// Another local cluster holds the remote object by the same finalizer.
     OtherCluster,
     /// The local object existed before the remote one, and the configuration forbids adopting it.
-    Stranger,
+    Existing,
     /// The source of the local object exists under another key: the local object is an orphan.
     MappingChanged,
     /// The remote object was created from the local one: nothing is done.
@@ -57,7 +57,7 @@ impl ObjectState {
         Self::Deleting,
         Self::Held,
         Self::Unclaimed,
-        Self::Stranger,
+        Self::Existing,
         Self::MappingChanged,
         Self::Circle,
         Self::OtherCluster,
@@ -75,7 +75,7 @@ impl ObjectState {
             Self::Deleting => "deleting",
             Self::Held => "held",
             Self::Unclaimed => "unclaimed",
-            Self::Stranger => "stranger",
+            Self::Existing => "existing",
             Self::MappingChanged => "mapping_changed",
             Self::Circle => "circle",
             Self::OtherCluster => "other_cluster",
@@ -94,7 +94,7 @@ impl ObjectState {
             // Longer than a change takes through healthy clusters.
             Self::Pending => Some((3, Duration::from_secs(10))),
             // These wait for an operator.
-            Self::Circle | Self::OtherCluster | Self::MappingChanged | Self::Unclaimed | Self::Stranger => {
+            Self::Circle | Self::OtherCluster | Self::MappingChanged | Self::Unclaimed | Self::Existing => {
                 Some((4, Duration::ZERO))
             }
             // Nobody has to act, but whoever looks for an object finds out why nothing happens.

@@ -209,7 +209,7 @@ export function queryOf(parameters) {
 const LOOKS = {
   good: ['●', 'ready', 'in_step', 'available'],
   busy: ['◐', 'pending', 'deleting', 'starting', 'due', 'dry_run', 'detaching'],
-  quiet: ['○', 'paused', 'elsewhere', 'detached', 'stranger', 'missing'],
+  quiet: ['○', 'paused', 'elsewhere', 'detached', 'existing', 'missing'],
   wait: ['■', 'held', 'waiting', 'not_ready', 'unclaimed', 'circle', 'other_cluster', 'mapping_changed'],
   bad: ['▲', 'blocked', 'failing', 'unreachable', 'refused', 'no_credentials', 'unauthorized'],
 };

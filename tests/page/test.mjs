@@ -74,7 +74,7 @@ async function stopDaemon() {
   await ended;
 }
 
-const STATES = ['in_step', 'pending', 'paused', 'failing', 'deleting', 'held', 'unclaimed', 'stranger', 'mapping_changed', 'circle',
+const STATES = ['in_step', 'pending', 'paused', 'failing', 'deleting', 'held', 'unclaimed', 'existing', 'mapping_changed', 'circle',
   'other_cluster', 'missing', 'unreachable'];
 const zero = Object.fromEntries(STATES.map((state) => [state, 0]));
 

@@ -14,7 +14,7 @@
 -- its name; and a document that was looked up is written by `on conflict`, which names its index and so has a plan for good.
 create procedure towline_write(items jsonb, inout result jsonb default null) language plpgsql as $$
 declare
-  item jsonb; changes jsonb; change jsonb; verdict text; moment timestamptz; first bigint; v bigint; answers jsonb[] := '{}';
+  item jsonb; changes jsonb; change jsonb; outcome text; moment timestamptz; first bigint; v bigint; answers jsonb[] := '{}';
   looked towline_present[]; r towline_present; w towline_documents; is_new boolean; keys text[]; key text;
   -- What the namespaces have that are concerned, with the changes so far: {namespace: [documents, KiB], …}.
   sums jsonb := '{}'; space text; used jsonb; counted bigint; grown bigint;
@@ -33,7 +33,7 @@ begin
   end if;
   for number in 0 .. jsonb_array_length(items) - 1 loop
     item := items->number; changes := item->'changes';
-    verdict := 'written'; first := null; moment := clock_timestamp(); looked := '{}';
+    outcome := 'written'; first := null; moment := clock_timestamp(); looked := '{}';
     if jsonb_array_length(changes) > 1 then
       keys := '{}';
       for i in 0 .. jsonb_array_length(changes) - 1 loop
@@ -46,9 +46,9 @@ begin
         keys := keys || key;
       end loop;
     end if;
-    if item ? 'claim' and not towline_holds(item->'claim', moment) then verdict := 'fenced'; end if;
+    if item ? 'claim' and not towline_holds(item->'claim', moment) then outcome := 'fenced'; end if;
     -- All expected versions are checked before the first change. Only the first change finds out by itself that its document is new.
-    if verdict = 'written' then
+    if outcome = 'written' then
       for i in 1 .. jsonb_array_length(changes) loop
         change := changes->(i - 1);
         continue when change->>'expected' = 'any' or (i = 1 and change->>'expected' is null and change ? 'row');
@@ -59,11 +59,11 @@ begin
           if i > 1 and looked[1] is null and changes #>> '{0,expected}' is null then
             first := (towline_look(changes->0)).version;
           end if;
-          verdict := 'conflict'; first := coalesce(first, r.version); exit;
+          outcome := 'conflict'; first := coalesce(first, r.version); exit;
         end if;
       end loop;
     end if;
-    if verdict = 'written' then
+    if outcome = 'written' then
       for i in 1 .. jsonb_array_length(changes) loop
         change := changes->(i - 1); r := looked[i]; w := null; space := change->>'namespace'; is_new := false;
         if change ? 'row' then
@@ -79,7 +79,7 @@ begin
               or grown > 0 and (used->>1)::bigint + grown > (item #>> '{quota,kib}')::bigint then
               first := (towline_look(change)).version;
               -- What exists can't be made, whatever the quota is.
-              verdict := case when first is distinct from r.version then 'conflict' else 'exceeded' end;
+              outcome := case when first is distinct from r.version then 'conflict' else 'exceeded' end;
               exit;
             end if;
           end if;
@@ -93,7 +93,7 @@ begin
             is_new := found;
             if not is_new then
               r := towline_look(change);
-              if i = 1 and change->>'expected' is null then verdict := 'conflict'; first := r.version; exit; end if;
+              if i = 1 and change->>'expected' is null then outcome := 'conflict'; first := r.version; exit; end if;
             end if;
           end if;
           if not is_new then
@@ -143,7 +143,7 @@ begin
         end if;
       end loop;
     end if;
-    answers := answers || (jsonb_build_object('outcome', verdict, 'version', first::text, 'at', moment) || case verdict
+    answers := answers || (jsonb_build_object('outcome', outcome, 'version', first::text, 'at', moment) || case outcome
       when 'exceeded' then jsonb_build_object('used', used, 'more', jsonb_build_array(counted, grown)) else '{}' end);
   end loop;
   if sums <> '{}' then perform towline_use(sums); end if;

@@ -20,7 +20,7 @@ begin
   update towline_work set holder = null, token = token + 1, until = now() + interval '30 s';
   update towline_claim set holder = null, token = token + 1, until = now() + interval '30 s';
   -- What clusters have may not be what is stored: somebody has to look before more of them change.
-  update towline_rollout set state = 'Stopped', reason = 'Restored', message = '', judged = false, since = clock_timestamp()
+  update towline_rollout set state = 'Stopped', reason = 'Restored', message = '', guarded = false, since = clock_timestamp()
     where state in ('Running', 'RollingBack') or (started < edited and (state, reason) <> ('Stopped', 'Paused'));
   insert into towline_history (at, actor, address, via, verb, details) values (clock_timestamp(), session_user,
     coalesce(host(inet_client_addr()), ''), 'database', 'renumber',

@@ -21,7 +21,7 @@ create table towline_rollout (
   syncset uuid primary key, newest int not null, edited bigint not null, started bigint not null, number bigint not null default 0,
   stable int, goal int not null, state text not null, reason text not null default '', message text not null default '',
   wave int not null default 0, clock bigint not null default 0, settled bigint, checking bigint, promoted int not null default 0,
-  failures int not null default 0, tolerated int not null default 0, judged boolean not null default false,
+  failures int not null default 0, tolerated int not null default 0, guarded boolean not null default false,
   since timestamptz not null, actor text not null default '') with (fillfactor = 70);
 
 -- Clusters that were pinned to a revision, by which rollout of the syncset, in which of its waves, and when by its clock.
@@ -69,8 +69,8 @@ begin
     end if;
   else
     rollout := jsonb_populate_record(null::towline_rollout, jsonb_build_object('syncset', document.id, 'edited', 0, 'started', 0,
-      'newest', 0, 'number', 0, 'goal', 1, 'state', 'Running', 'reason', 'Judging', 'message', '', 'wave', 0, 'clock', 0, 'promoted', 0,
-      'failures', 0, 'tolerated', 0, 'judged', false, 'since', document.updated_at, 'actor', ''));
+      'newest', 0, 'number', 0, 'goal', 1, 'state', 'Running', 'reason', 'Guarding', 'message', '', 'wave', 0, 'clock', 0, 'promoted', 0,
+      'failures', 0, 'tolerated', 0, 'guarded', false, 'since', document.updated_at, 'actor', ''));
     if not is_new then
       -- What clusters have is what they keep.
       insert into towline_revision select d.id, 1, d.generation, d.version, d.updated_at, towline_content(d.data->'spec')

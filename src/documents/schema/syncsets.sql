@@ -1,4 +1,4 @@
--- What is stored of the passes over clusters, and what the dispatcher has judged. Only Towline writes to these tables.
+-- What is stored of the passes over clusters, and what the dispatcher has checked. Only Towline writes to these tables.
 --
 -- The rows of a cluster are deleted by the dispatcher, when it sees the cluster's deletion in the log. A foreign key would have to
 -- name the partition `clusters`, whose rows have no unique id but (kind, id), and would make a deletion under the lock of the log
@@ -32,7 +32,7 @@ create table towline_applied (
   tracked boolean not null, adopted boolean not null, uid text, version text, owned bytea, resent smallint not null,
   gone smallint not null default 0,
   primary key (cluster, api_group, kind, namespace, name, syncset));
--- Objects that were adopted are never deleted, so they do not count when deletions are judged. The index also serves statements that
+-- Objects that were adopted are never deleted, so they do not count when the guard checks deletions. The index also serves statements that
 -- count them.
 create index towline_applied_tracked on towline_applied (syncset, cluster, adopted) where tracked;
 
@@ -56,12 +56,12 @@ create table towline_identity (
   cluster uuid primary key, namespace text collate "C" not null, identity text collate "C" not null, since bigserial);
 create index on towline_identity (namespace, identity, since);
 
--- What the dispatcher has judged of a syncset's deletions: up to which version of the log, whether the syncset is gone, and whether
+-- What the dispatcher has checked of a syncset's deletions: up to which version of the log, whether the syncset is gone, and whether
 -- its deletions are held; on how many clusters it would delete objects, of those where it tracks some (`tracks`), and since when it
 -- is held or gone. `cause` says why it is held. `approved` is the last generation that an annotation approved, `always` that it approves all. `revision` is
--- where its rollout led when that was judged.
+-- where its rollout led when that was checked.
 create table towline_guard (
-  syncset uuid primary key, judged bigint not null, gone boolean not null, held boolean not null, clusters int not null,
+  syncset uuid primary key, checked bigint not null, gone boolean not null, held boolean not null, clusters int not null,
   since timestamptz not null, tracks int not null default 0, cause text, kind text collate "C" not null default '',
   namespace text collate "C" not null default '', name text collate "C" not null default '', always boolean not null default false,
   approved bigint not null default 0, generation bigint not null default 0, revision int);

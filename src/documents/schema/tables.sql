@@ -34,7 +34,7 @@ create table towline_log (
   version bigint primary key, at timestamptz not null, request uuid not null, kind text collate "C" not null, id uuid not null,
   namespace text collate "C" not null, name text collate "C" not null, labels jsonb not null, old_version bigint, document jsonb,
   charged int not null default 0);
--- The versions of a syncset that were not judged yet, however many others the log has.
+-- The versions of a syncset that were not checked yet, however many others the log has.
 create index towline_log_of_syncsets on towline_log (id, version) where kind in ('syncsets', 'selectorsyncsets');
 
 -- The terms of selectors: `selector` is the id of the document that has it.

@@ -346,7 +346,7 @@ async fn changes_reach_the_section_from_loopback() {
 }
 
 #[tokio::test]
-async fn a_stranger_changes_nothing_and_learns_nothing() {
+async fn who_has_no_token_changes_nothing_and_learns_nothing() {
     for uri in ["/approve/a", "/detach/a", "/attach/a", "/detach/none"] {
         let fixture = fixture(&[("a", Readiness::Ready)]);
         let (status, body) = post_json(fixture.admin, uri, FAR).await;

@@ -251,7 +251,7 @@ pub fn deletions(checked: &Checked<'_>) -> Deletions {
     let Some(guard) = guard else { return Deletions::Unchecked };
     let has_passed = |version| version <= cursor;
     let is_checked = match syncset {
-        Some(version) => has_passed(version) && version <= guard.judged,
+        Some(version) => has_passed(version) && version <= guard.checked,
         None => guard.gone,
     };
     if guard.held {
@@ -423,7 +423,7 @@ mod tests {
     #[test]
     fn a_pass_deletes_only_what_was_checked_and_is_not_held() {
         let syncset = uuid::Uuid::from_u128(9);
-        let guard = |judged, gone, held| GuardRow { syncset, judged, gone, held };
+        let guard = |checked, gone, held| GuardRow { syncset, checked, gone, held };
         let deletions = |cursor, guard: Option<&GuardRow>, cluster, syncset| {
             deletions(&Checked { cursor, guard, cluster, syncset })
         };

@@ -133,7 +133,7 @@ impl ClusterRow {
 pub struct GuardRow {
     pub syncset: Uuid,
     /// The version of the log up to which it was checked.
-    pub judged: i64,
+    pub checked: i64,
     pub gone: bool,
     /// Whether its deletions are held.
     pub held: bool,

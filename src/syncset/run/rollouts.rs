@@ -35,7 +35,7 @@ pub struct Stored {
     promoted: usize,
     failures: usize,
     tolerated: usize,
-    judged: bool,
+    guarded: bool,
     since: Timestamp,
     actor: String,
 }
@@ -174,7 +174,7 @@ impl Stored {
             promoted,
             failures,
             tolerated,
-            judged: self.judged,
+            guarded: self.guarded,
         }
     }
 
@@ -202,7 +202,7 @@ impl Stored {
             promoted: rollout.promoted,
             failures: rollout.failures,
             tolerated: rollout.tolerated,
-            judged: rollout.judged,
+            guarded: rollout.guarded,
             since,
             actor,
         }
@@ -236,7 +236,7 @@ impl ShownRollout {
     fn begun(mut self) -> Self {
         if self.rollout.must_begin() {
             let rollout = &mut self.rollout;
-            (rollout.state, rollout.reason, rollout.goal) = (State::Running, Reason::Judging, rollout.newest);
+            (rollout.state, rollout.reason, rollout.goal) = (State::Running, Reason::Guarding, rollout.newest);
             (rollout.wave, rollout.number, rollout.message) = (0, rollout.number.saturating_add(1), String::new());
             self.actor = String::new();
         }
@@ -379,8 +379,8 @@ pub async fn carry_out(database: &Database, key: &Key, order: Order, by: &Author
     const READ: &str = "order_rollout";
     const KEPT: &str = "select revision from towline_revision where syncset = $1::text::uuid order by revision";
     const WRITE: &str = "update towline_rollout r set (started, number, goal, state, reason, message, wave, clock, settled, checking, promoted, \
-           failures, tolerated, judged, since, actor) = (select n.started, n.number, n.goal, n.state, n.reason, n.message, n.wave, n.clock, \
-           n.settled, n.checking, n.promoted, n.failures, n.tolerated, n.judged, clock_timestamp(), $3 \
+           failures, tolerated, guarded, since, actor) = (select n.started, n.number, n.goal, n.state, n.reason, n.message, n.wave, n.clock, \
+           n.settled, n.checking, n.promoted, n.failures, n.tolerated, n.guarded, clock_timestamp(), $3 \
            from jsonb_populate_record(null::towline_rollout, $2) n) where syncset = $1::text::uuid";
     let text = format!(
         "select {}, c.id::text, set_config('idle_in_transaction_session_timeout', '3s', true) \
@@ -459,7 +459,7 @@ mod tests {
             promoted: 6,
             failures: 8,
             tolerated: 9,
-            judged: true,
+            guarded: true,
             since: "2026-11-29T09:00:00Z".parse().expect("a time"),
             actor: "ada".to_owned(),
         }
@@ -495,7 +495,7 @@ mod tests {
                 let is_told = step.contains(&format!("`towline rollout {order} team-a/base"));
                 assert!(!is_told || possible.contains(&order), "{state:?} {reason:?}: {step}; {possible:?}");
             }
-            let goes_on = matches!(reason, Reason::Judging | Reason::Releasing | Reason::Soaking | Reason::Checking);
+            let goes_on = matches!(reason, Reason::Guarding | Reason::Releasing | Reason::Soaking | Reason::Checking);
             assert_eq!(step.is_empty(), goes_on, "{reason:?}: {step}");
         }
         assert_eq!(shown(State::Complete, Reason::None).next_step(), None);
@@ -508,6 +508,6 @@ mod tests {
         (edited.rollout.edited, edited.rollout.newest) = (4, 5);
         let begun = edited.begun();
         let told = (begun.rollout.state, begun.rollout.reason, begun.rollout.goal);
-        assert_eq!(told, (State::Running, Reason::Judging, 5));
+        assert_eq!(told, (State::Running, Reason::Guarding, 5));
     }
 }

@@ -23,7 +23,7 @@ use crate::elections::world::{Company, LIMIT, World, kind, run};
 
 const RELEASE: &str = "edges";
 
-/// Somebody who may do with one namespace what docs/operations.md says, and has the program under its other name.
+/// Somebody who may do with one namespace what docs/command-line.md says, and has the program under its other name.
 struct Person {
     program: PathBuf,
     kubeconfig: PathBuf,
@@ -35,7 +35,7 @@ impl Person {
         let directory = integration_directory(&world.name);
         let program = directory.join("kubectl-towline");
         symlink(programs::towline().await.unwrap(), &program).unwrap();
-        let kubeconfig = world.edge.kubeconfig(users::STRANGER).unwrap();
+        let kubeconfig = world.edge.kubeconfig(users::UNPRIVILEGED).unwrap();
         Self { program, kubeconfig, namespace: world.name.clone() }
     }
 
@@ -73,7 +73,7 @@ fn address(towline: &Towline) -> SocketAddr {
     towline.admin_url().strip_prefix("http://").unwrap().parse().unwrap()
 }
 
-/// What docs/operations.md asks for.
+/// What docs/command-line.md asks for.
 async fn grant(world: &World) {
     let name = "kubectl-towline";
     let role: Role = serde_json::from_value(json!({
@@ -87,7 +87,7 @@ async fn grant(world: &World) {
     let binding: RoleBinding = serde_json::from_value(json!({
         "metadata": {"name": name},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": users::STRANGER}],
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": users::UNPRIVILEGED}],
     }))
     .unwrap();
     let (roles, bindings): (Api<Role>, Api<RoleBinding>) = (

@@ -54,11 +54,11 @@ fn flags_with_one_dash_or_two_make_and_renew_the_lease() {
 #[test]
 fn update_is_enough_where_the_hub_does_not_grant_patch_and_replaces_a_holder_as_well() {
     run(async {
-        let world = World::shared("updates", users::STRANGER).await;
+        let world = World::shared("updates", users::UNPRIVILEGED).await;
         let verbs = ["get", "create", "update"];
         grant_lease(&world.hub_admin, LeaseSide::Hub, &world.namespace, world.user, Some(&verbs)).await.unwrap();
         held_by_another(&world, 0).await;
-        world.offer(users::STRANGER).await;
+        world.offer(users::UNPRIVILEGED).await;
         world.ready_pod().await;
         let side_car = world.side_car(&["--lease-duration=3"]).await;
         let start = Timestamp::now();

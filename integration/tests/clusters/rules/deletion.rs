@@ -124,24 +124,24 @@ fn a_local_object_that_was_never_ours_is_kept_also_in_a_namespace_of_ours_and_re
     run(async {
         let keeps = Place::shared("keeps", databases()).await;
         keeps.make_namespaces("a").await;
-        let stranger = keeps.make_local("a", "stranger", &database()).await;
+        let existing = keeps.make_local("a", "existing", &database()).await;
         keeps.make_remote_namespace("b").await;
         keeps.make_remote("b", "orders", &database()).await;
         keeps.local_has("b", "orders", |_| true).await;
         let own = keeps.make_local("b", "own", &database()).await;
         keeps.quiet().await;
-        for (suffix, made) in [("a", &stranger), ("b", &own)] {
+        for (suffix, made) in [("a", &existing), ("b", &own)] {
             let kept = keeps.local_has(suffix, &made.name_any(), |_| true).await;
             assert_eq!(kept.resource_version(), made.resource_version());
         }
         // With a remote one of the same name it is adopted, and released when that goes.
-        keeps.make_remote("a", "stranger", &json!({"spec": {"engine": "mysql-8"}})).await;
+        keeps.make_remote("a", "existing", &json!({"spec": {"engine": "mysql-8"}})).await;
         let adopted = |local: &DynamicObject| local.data["spec"]["engine"] == "mysql-8";
-        assert_eq!(keeps.local_has("a", "stranger", adopted).await.uid(), stranger.uid());
-        keeps.delete_remote("a", "stranger").await;
-        keeps.remote_gone("a", "stranger").await;
-        let released = keeps.local_has("a", "stranger", |local| local.annotations().is_empty()).await;
-        assert_eq!((released.uid(), released.metadata.deletion_timestamp), (stranger.uid(), None));
+        assert_eq!(keeps.local_has("a", "existing", adopted).await.uid(), existing.uid());
+        keeps.delete_remote("a", "existing").await;
+        keeps.remote_gone("a", "existing").await;
+        let released = keeps.local_has("a", "existing", |local| local.annotations().is_empty()).await;
+        assert_eq!((released.uid(), released.metadata.deletion_timestamp), (existing.uid(), None));
     });
 }
 

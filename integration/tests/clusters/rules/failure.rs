@@ -265,7 +265,7 @@ async fn grant_without_events(world: &World, user: &str) {
 fn without_the_grant_no_event_is_sent_to_the_hub_and_check_says_so() {
     run(async {
         let world = world().await;
-        let user = users::STRANGER;
+        let user = users::UNPRIVILEGED;
         grant_without_events(world, user).await;
         let hub = world.hub.kubeconfig(user).unwrap();
         let config = format!(

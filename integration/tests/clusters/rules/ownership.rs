@@ -149,8 +149,8 @@ fn an_existing_object_is_adopted_as_configured_told_and_released() {
         }
         for (place, names) in [(equal, &["other"][..]), (never, &["same", "other"][..])] {
             let count = names.len();
-            let is_so = |report: &Value| report["objects"]["stranger"] == json!(count);
-            report_has(&always.towline, &place.name, "strangers", is_so).await;
+            let is_so = |report: &Value| report["objects"]["existing"] == json!(count);
+            report_has(&always.towline, &place.name, "existing objects", is_so).await;
             for name in names {
                 // It may have been put on before the existing object was seen.
                 place.remote_has("a", name, |remote| remote.finalizers().is_empty()).await;

@@ -120,7 +120,7 @@ fn only_the_controlling_owner_counts_and_only_by_uid() {
     run(async {
         let section = Place::shared_with_secrets("owner").await;
         let database = database(&section).await;
-        let other = section.make_local("a", "stranger", &json!({"spec": {"engine": "x-1"}})).await;
+        let other = section.make_local("a", "existing", &json!({"spec": {"engine": "x-1"}})).await;
         for name in SECRETS {
             make_secret(&section.remote_secrets("a"), name, &json!({})).await;
         }

@@ -1,4 +1,4 @@
-//! Objects of the kinds whose health is judged, with statuses as their controllers write them, whole or in part.
+//! Objects of the kinds whose health is assessed, with statuses as their controllers write them, whole or in part.
 
 use integration::soak::Random;
 use serde_json::{Map, Value, json};

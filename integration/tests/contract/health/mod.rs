@@ -15,7 +15,7 @@ use integration::programs;
 use serde_json::Value;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
-use towline::test_api::syncset::plan::health::{Verdict, judge};
+use towline::test_api::syncset::plan::health::{ObjectStatus, assess};
 
 use crate::health::drawn::{Draw, KINDS};
 
@@ -37,7 +37,7 @@ async fn by_kstatus(objects: &[(usize, Value)]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn objects_are_judged_as_by_kstatus_but_where_the_documentation_says_so() {
+async fn objects_are_assessed_as_by_kstatus_but_where_the_documentation_says_so() {
     let mut draw = Draw::new(1);
     let objects: Vec<(usize, Value)> = (0..20_000).map(|_| draw.object()).collect();
     let theirs = by_kstatus(&objects).await;
@@ -45,15 +45,15 @@ async fn objects_are_judged_as_by_kstatus_but_where_the_documentation_says_so() 
     let mut found = BTreeSet::new();
     for ((at, object), theirs) in objects.iter().zip(&theirs) {
         let (group, kind, _) = KINDS[*at];
-        let judged = judge(group, kind, object, None);
-        let ours = match judged.verdict {
-            Verdict::Current => "Current",
-            Verdict::Progressing => "InProgress",
-            Verdict::Failed => "Failed",
-            Verdict::NoStatus | Verdict::Unknown => "Unknown",
+        let assessed = assess(group, kind, object, None);
+        let ours = match assessed.status {
+            ObjectStatus::Current => "Current",
+            ObjectStatus::Progressing => "InProgress",
+            ObjectStatus::Failed => "Failed",
+            ObjectStatus::NoStatus | ObjectStatus::Unknown => "Unknown",
         };
         if ours != theirs.replace("Terminating", "InProgress") {
-            found.insert(format!("{kind} {theirs} -> {ours} {}", judged.reason));
+            found.insert(format!("{kind} {theirs} -> {ours} {}", assessed.reason));
         }
     }
     let expected = [

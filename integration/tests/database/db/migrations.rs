@@ -110,7 +110,7 @@ fn a_newer_schema_is_used_by_who_knows_the_oldest_migration_that_it_needs_and_re
             let database = stage.database("");
             let list = [FIRST, SECOND, Migration { oldest: third, ..THIRD }, Migration { oldest: fourth, ..FOURTH }];
             Migrations::new("test_meta", list.to_vec().leak()).run(&database, LIMIT).await.expect("it is done");
-            let status = TWO.status(&database).await.expect("a status is no judgement");
+            let status = TWO.status(&database).await.expect("a status can be read");
             assert_eq!((status.applied, status.known, status.pending(), status.is_newer()), (4, 2, 0, true));
             // Never lower than what an earlier one needs.
             let oldest = third.max(fourth).max(2);

@@ -162,7 +162,7 @@ fn what_a_pass_has_stored_is_read_as_it_was_written() {
         assert_eq!(snapshot.with_applied, [id(11), id(12)].into());
         let mut guards = snapshot.guards;
         guards.sort_by_key(|row| row.syncset);
-        let guard = |syncset, judged, gone, held| GuardRow { syncset: id(syncset), judged, gone, held };
+        let guard = |syncset, checked, gone, held| GuardRow { syncset: id(syncset), checked, gone, held };
         assert_eq!(guards, [guard(11, 43, true, false), guard(12, 44, false, true)]);
         let mut content = store.content(Some(claim.cluster), &[], &[], &[]).await.expect("content");
         content.sent.applied.sort_by_key(|row| row.syncset);

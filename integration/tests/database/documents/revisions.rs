@@ -76,7 +76,7 @@ fn each_new_content_gets_a_revision_and_nothing_else_does() {
         let mut subject = Subject::new("revised").await;
         let first = subject.write(spec("a", "x", true)).await;
         assert_eq!(subject.revisions().await, [("1@1:a".to_owned(), first)]);
-        assert_eq!(subject.rollout().await, "newest 1 stable 0 goal 1 edited 1 started 0 Running Judging");
+        assert_eq!(subject.rollout().await, "newest 1 stable 0 goal 1 edited 1 started 0 Running Guarding");
         subject.write(spec("a", "y", true)).await;
         assert_eq!(subject.names().await, ["1@1:a"], "whom it is for, and its waves, are no content");
         assert!(subject.rollout().await.contains("edited 1 "));
@@ -187,13 +187,13 @@ fn a_restored_database_moves_nobody() {
             ("Stopped", "Paused", 1, "Stopped Paused"),
         ] {
             let text = format!(
-                "update towline_rollout set state = '{state}', reason = '{reason}', started = edited - {edits}, judged = true"
+                "update towline_rollout set state = '{state}', reason = '{reason}', started = edited - {edits}, guarded = true"
             );
             subject.stage.run(&text).await;
             renumber(&subject.stage.database(), true).await.expect("an answer").expect("a base");
             assert!(subject.rollout().await.ends_with(then), "{state} {reason} {edits}");
-            let judged = subject.stage.number("select count(*) from towline_rollout where judged").await;
-            assert_eq!(judged == 0, then == "Stopped Restored", "{state} {reason} {edits}: the guard judges again");
+            let guarded = subject.stage.number("select count(*) from towline_rollout where guarded").await;
+            assert_eq!(guarded == 0, then == "Stopped Restored", "{state} {reason} {edits}: the guard checks again");
         }
     });
 }

@@ -29,7 +29,7 @@ struct World {
 
 const SOAKING: &str = "Running Soaking wave 0 goal 2 stable 1";
 /// The beginning of the statement with which the guard reads syncsets.
-const JUDGE: &str = "select i.id::text, d.id is not null";
+const CHECK: &str = "select i.id::text, d.id is not null";
 
 /// First the canaries, then the others one by one.
 fn canary() -> Value {
@@ -276,9 +276,9 @@ fn a_reading_from_before_a_turn_does_not_count() {
 }
 
 #[test]
-fn nobody_moves_before_the_guard_has_judged_and_while_it_holds() {
+fn nobody_moves_before_the_guard_has_checked_and_while_it_holds() {
     run(async {
-        let mut world = World::new("judgedrollouts", 12, json!({"maxConcurrent": 12})).await;
+        let mut world = World::new("guardedrollouts", 12, json!({"maxConcurrent": 12})).await;
         world
             .stage
             .run("insert into towline_applied select c.id, '', 'ConfigMap', 'default', 'n' || n, s.id, 'v1', null, true, true, false, null, \
@@ -328,17 +328,17 @@ fn a_cluster_that_leaves_the_syncset_stays_pinned_and_has_its_turn_again_when_it
 }
 
 #[test]
-fn a_rollout_that_can_not_be_read_is_not_judged_at_each_look() {
+fn a_rollout_that_can_not_be_read_is_not_checked_at_each_look() {
     run(async {
         let mut world = World::new("unreadablerollout", 2, canary()).await;
         world.stage.run("create schema statistics; create extension pg_stat_statements schema statistics").await;
         world.rollout = json!({"waves": 7});
         world.write("b").await;
-        let before = statements(&world.stage, JUDGE).await;
+        let before = statements(&world.stage, CHECK).await;
         for _ in 0..3 {
             assert_eq!(world.roll().await, 0);
         }
-        assert_eq!(statements(&world.stage, JUDGE).await, before + 1);
+        assert_eq!(statements(&world.stage, CHECK).await, before + 1);
         world.rollout = canary();
         world.write("b").await;
         // The wait is over.

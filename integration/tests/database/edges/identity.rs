@@ -1,7 +1,7 @@
 //! Which cluster answers, and as whom it is asked.
 
 use integration::Filter;
-use integration::users::{ADMIN, STRANGER};
+use integration::users::{ADMIN, UNPRIVILEGED};
 use serde_json::{Value, json};
 use towline::test_api::cluster::{Error, Request};
 
@@ -57,16 +57,16 @@ fn a_user_is_impersonated_with_uid_groups_and_extra() {
 #[test]
 fn who_may_do_nothing_is_told_apart_from_who_is_unknown() {
     run(async {
-        let edge = Edge::new("strangers").await;
+        let edge = Edge::new("unprivileged").await;
         let mark = edge.plane.audit().unwrap().mark().await.unwrap();
-        let stranger = connect(&kubeconfig(edge.plane, STRANGER));
-        let refused = stranger.read_metadata(&config_maps(), &edge.key("site")).await.unwrap_err();
+        let unprivileged = connect(&kubeconfig(edge.plane, UNPRIVILEGED));
+        let refused = unprivileged.read_metadata(&config_maps(), &edge.key("site")).await.unwrap_err();
         assert!(matches!(refused, Error::Forbidden { .. }), "{refused:?}");
-        stranger.probe(LIMIT).await.unwrap();
-        let unknown = connect(&kubeconfig(edge.plane, STRANGER).replace("stranger-on", "nobody-on"));
+        unprivileged.probe(LIMIT).await.unwrap();
+        let unknown = connect(&kubeconfig(edge.plane, UNPRIVILEGED).replace("unprivileged-on", "nobody-on"));
         let refused = unknown.probe(LIMIT).await.unwrap_err();
         assert!(matches!(refused, Error::Unauthorized { .. }), "{refused:?}");
-        let seen = Filter::since(mark).user(STRANGER).resource("configmaps");
+        let seen = Filter::since(mark).user(UNPRIVILEGED).resource("configmaps");
         assert_eq!(edge.plane.audit().unwrap().count(&seen).await.unwrap(), 1);
     });
 }

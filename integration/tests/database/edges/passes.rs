@@ -1,6 +1,6 @@
 //! Whole passes on the API server: what they cost, and what becomes of the objects.
 
-use integration::users::{REPLICA, STRANGER};
+use integration::users::{REPLICA, UNPRIVILEGED};
 use integration::{Filter, eventually};
 use serde_json::{Value, json};
 use towline::test_api::cluster::{Kind, ObjectKey, Payload, Request};
@@ -292,13 +292,13 @@ fn who_may_do_nothing_fails_and_who_is_unknown_ends_the_pass() {
         let edge = Edge::new(NAME).await;
         let mut set = Set::new("base", "Sync", "Apply");
         set.resources(vec![map(NAME, "site", "1")]);
-        let config = kubeconfig(edge.plane, STRANGER);
+        let config = kubeconfig(edge.plane, UNPRIVILEGED);
         let outcome = State::new(connect(&config)).pass(&[&set], false).await.unwrap();
         let told = failures(&outcome);
         let expected =
-            "failed to apply resource 0: configmaps \"site\" is forbidden: User \"stranger\" cannot get resource";
+            "failed to apply resource 0: configmaps \"site\" is forbidden: User \"unprivileged\" cannot get resource";
         assert!(told[0].reason == Reason::Forbidden && told[0].message.starts_with(expected), "{told:?}");
-        let mut unknown = State::new(connect(&config.replace("stranger-on", "nobody-on")));
+        let mut unknown = State::new(connect(&config.replace("unprivileged-on", "nobody-on")));
         let stop = unknown.pass(&[&set], false).await.unwrap_err();
         assert!(matches!(stop, Stop::Silent { .. }), "{stop:?}");
         assert!(unknown.is_empty());

@@ -250,11 +250,11 @@ fn without_free_connections_reads_are_503_and_writes_of_new_documents_go_on() {
         let hub = Hub::start(&database, &[]).await;
         hub.expect(201, "/v1/clusters", &["--json", &body("a")]).await;
         let sql = database.client(ADMIN).await.expect("a connection");
-        let mut strangers = Vec::new();
-        // Whatever connections the pool has had so far, strangers have them now.
-        eventually("strangers to have all connections but three", LIMIT, async || {
-            while let Ok(stranger) = database.client(ADMIN).await {
-                strangers.push(stranger);
+        let mut others = Vec::new();
+        // Whatever connections the pool has had so far, others have them now.
+        eventually("others to have all connections but three", LIMIT, async || {
+            while let Ok(other) = database.client(ADMIN).await {
+                others.push(other);
             }
             let text = "select count(pg_terminate_backend(pid)) from pg_stat_activity \
                  where application_name = (select replace(min(application_name), ' writer', '') \
@@ -280,7 +280,7 @@ fn without_free_connections_reads_are_503_and_writes_of_new_documents_go_on() {
         readiness(&hub, 503).await;
         let told = hub.towline.admin().section_readyz("hub").await.expect("an answer").body;
         assert!(told.contains("too many clients already"), "{told}");
-        drop(strangers);
+        drop(others);
         readiness(&hub, 200).await;
         assert_eq!(names(&hub).await, ["a", "b"]);
         assert_eq!(hub.expect(200, "/v1/clusters/foo/a", &[]).await.json()["paused"], false);

@@ -1,6 +1,6 @@
 //! `towline check --connect` with `[status_sync]`: what is missing on the hub and in the database, all at once.
 
-use integration::postgres::{NOTIFIER, READER, STRANGER};
+use integration::postgres::{NOTIFIER, READER, UNPRIVILEGED};
 use integration::{Towline, users};
 
 use crate::status_sync::world::{Stage, run};
@@ -48,9 +48,10 @@ fn the_deployed_role_and_the_reading_account_are_all_that_is_needed() {
 fn missing_permissions_and_rights_are_named_together() {
     run(async {
         let stage = Stage::new("checkrights").await;
-        let kubeconfig = stage.world.hub.kubeconfig(users::STRANGER).expect("a kubeconfig");
+        let kubeconfig = stage.world.hub.kubeconfig(users::UNPRIVILEGED).expect("a kubeconfig");
         let families = "families = [\"policies\", \"placementdecisions\", \"subscription_reports\"]";
-        let (code, told) = check(&stage, &stage.config_by(&stage.database.url(STRANGER), &kubeconfig, families)).await;
+        let (code, told) =
+            check(&stage, &stage.config_by(&stage.database.url(UNPRIVILEGED), &kubeconfig, families)).await;
         assert_eq!(code, Some(1), "{told}");
         let place = format!("in namespace {}", stage.name);
         tells(

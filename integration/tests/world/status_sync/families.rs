@@ -165,13 +165,13 @@ fn rows_of_each_family_are_told_apart_by_their_uids_come_and_go_and_end_with_the
     run(async {
         let stage = Stage::new("rowsoffamilies").await;
         for (index, hub) in HUB.into_iter().enumerate() {
-            for name in ["kept", "twin", "vanishing"] {
+            for name in ["kept", "duplicate", "vanishing"] {
                 stage.wanted(hub, name).await;
             }
-            stage.spec(hub, &format!("{NOBODY}{index}"), "twin").await;
-            stage.make(hub, "stranger", &json!({"spec": {"of": "stranger"}})).await;
-            for twin in [3, 6] {
-                stage.spec(hub, &format!("{NOBODY}{}", index + twin), "stranger").await;
+            stage.spec(hub, &format!("{NOBODY}{index}"), "duplicate").await;
+            stage.make(hub, "existing", &json!({"spec": {"of": "existing"}})).await;
+            for duplicate in [3, 6] {
+                stage.spec(hub, &format!("{NOBODY}{}", index + duplicate), "existing").await;
             }
         }
         let others = json!({"conditions": [{"type": "Kept"}], "decisionGroups": [{"kept": true}]});
@@ -179,19 +179,19 @@ fn rows_of_each_family_are_told_apart_by_their_uids_come_and_go_and_end_with_the
             stage.edit_status("placements", name, &others).await;
         }
         for case in cases() {
-            for name in ["kept", "stranger", "twin", "vanishing"] {
+            for name in ["kept", "existing", "duplicate", "vanishing"] {
                 case.is_reported(&stage, name).await;
             }
         }
         let towline = stage.start().await;
         for case in cases() {
-            for name in ["kept", "twin", "vanishing"] {
+            for name in ["kept", "duplicate", "vanishing"] {
                 case.is_shown(&stage, name).await;
             }
             let ambiguous = |report: &Value| report["waiting"] == json!({"ambiguous": 2});
             stage.family(&towline, case.family, "two ambiguous rows", ambiguous).await;
             stage.passes(&towline, case.family, 2).await;
-            assert!(!case.stands(&stage, "stranger").await, "{}", case.family);
+            assert!(!case.stands(&stage, "existing").await, "{}", case.family);
             let vanishing =
                 format!("DELETE FROM status.{} WHERE payload -> 'metadata' ->> 'name' = 'vanishing'", case.table);
             assert_eq!(stage.execute(&vanishing, &[]).await, 1);

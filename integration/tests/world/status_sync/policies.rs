@@ -50,17 +50,17 @@ fn compliance_is_rolled_up_in_order_and_cleared_when_the_rows_vanish() {
 #[test]
 fn of_rows_with_one_name_the_one_with_the_live_uid_counts_and_deleted_ones_never() {
     run(async {
-        let stage = Stage::new("twins").await;
+        let stage = Stage::new("duplicates").await;
         let old = "0b81d5a4-8e0f-4c38-9d7a-0000000000aa";
-        let uid = stage.wanted("policies", "twin").await;
-        stage.spec("policies", old, "twin").await;
+        let uid = stage.wanted("policies", "duplicate").await;
+        stage.spec("policies", old, "duplicate").await;
         stage.comply(old, "hub", "old", "non_compliant").await;
         stage.comply(&uid, "hub", "new", "compliant").await;
-        let strangers = ["0b81d5a4-8e0f-4c38-9d7a-0000000000bb", "0b81d5a4-8e0f-4c38-9d7a-0000000000cc"];
+        let others = ["0b81d5a4-8e0f-4c38-9d7a-0000000000bb", "0b81d5a4-8e0f-4c38-9d7a-0000000000cc"];
         stage.make("policies", "nobodys", &json!({})).await;
-        for stranger in strangers {
-            stage.spec("policies", stranger, "nobodys").await;
-            stage.comply(stranger, "hub", "c", "compliant").await;
+        for other in others {
+            stage.spec("policies", other, "nobodys").await;
+            stage.comply(other, "hub", "c", "compliant").await;
         }
         // A row that comes before its object.
         let late = "0b81d5a4-8e0f-4c38-9d7a-0123456789ab";
@@ -70,16 +70,16 @@ fn of_rows_with_one_name_the_one_with_the_live_uid_counts_and_deleted_ones_never
         stage.family(&towline, "policies", "a waiting row", |report| report["waiting"]["absent"] == 1).await;
         stage.make("policies", "late", &json!({})).await;
         stage.shows("policies", "late", "/status/compliant", &json!("Compliant")).await;
-        stage.shows("policies", "twin", "/status/status/0/clustername", &json!("new")).await;
+        stage.shows("policies", "duplicate", "/status/status/0/clustername", &json!("new")).await;
         stage.family(&towline, "policies", "two ambiguous rows", |report| report["waiting"]["ambiguous"] == 2).await;
         assert!(stage.has("policies", "nobodys", |_| true).await.data.get("status").is_none());
         // With one of them deleted, the other is the only row of its name.
-        stage.execute("UPDATE spec.policies SET deleted = true WHERE id = $1::text::uuid", &[strangers[0]]).await;
+        stage.execute("UPDATE spec.policies SET deleted = true WHERE id = $1::text::uuid", &[others[0]]).await;
         stage.shows("policies", "nobodys", "/status/compliant", &json!("Compliant")).await;
         // A row that is deleted says nothing any more.
         stage.execute("UPDATE spec.policies SET deleted = true", &[]).await;
         stage.execute("DELETE FROM status.compliance", &[]).await;
         stage.passes(&towline, "policies", 3).await;
-        stage.shows("policies", "twin", "/status/compliant", &json!("Compliant")).await;
+        stage.shows("policies", "duplicate", "/status/compliant", &json!("Compliant")).await;
     });
 }

@@ -79,7 +79,7 @@ impl Round<'_> {
             };
             let manager = if bears.ends_with("hive") { "hive6-clustersync" } else { "kubectl" };
             let params = PostParams { field_manager: Some(manager.to_owned()), ..PostParams::default() };
-            let map = serde_json::from_value(json!({"metadata": metadata, "data": {"of": "stranger"}})).unwrap();
+            let map = serde_json::from_value(json!({"metadata": metadata, "data": {"of": "existing"}})).unwrap();
             uids.insert(name, maps.create(&params, &map).await.unwrap().uid().unwrap());
         }
         uids

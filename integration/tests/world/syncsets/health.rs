@@ -129,7 +129,7 @@ fn pods_that_crash_have_failed_and_nothing_is_read_once_that_is_settled() {
         );
         let health = stage.get(&explained).await["health"].clone();
         assert!(health.as_str().unwrap().starts_with("Failed for "), "{health}");
-        assert!(health.as_str().unwrap().contains("ago, judged by what its kind's controller says"), "{health}");
+        assert!(health.as_str().unwrap().contains("ago, assessed by what its kind's controller says"), "{health}");
         metric(&stage, "towline_syncset_health{state=\"failed\"} 1", true).await;
 
         // It is well again, and does not answer after that.

@@ -19,12 +19,12 @@ const WAKE: &str =
 #[test]
 fn while_the_dispatcher_lags_passes_apply_and_delete_nothing_and_are_repeated() {
     run(async {
-        let stage = Stage::with("judging", SYNCSETS, 1).await;
+        let stage = Stage::with("checking", SYNCSETS, 1).await;
         let plane = stage.register("west-1", &json!({"env": "prod"}), 0).await;
         let map = |name: &str, value: &str| stage.config_map(name, &json!({"a": value}));
         let selected = json!({"clusterDeploymentSelector": {"matchLabels": {"env": "prod"}}, "resourceApplyMode": "Sync",
             "resources": [map("selected", "1")]});
-        stage.create("selectorsyncsets", &json!({"name": "judging", "spec": selected})).await;
+        stage.create("selectorsyncsets", &json!({"name": "checking", "spec": selected})).await;
         stage.syncset("base", "Sync", &[map("base", "1"), map("dropped", "1")]).await;
         stage.syncset("ended", "Sync", &[map("ended", "1")]).await;
         let one = |name: &'static str| (name, json!({"a": "1"}));

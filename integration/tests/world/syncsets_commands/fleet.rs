@@ -86,7 +86,7 @@ async fn fleet() -> Stage {
     let earlier = "update towline_result set since = now() - interval '1 hour' where name = 'base'";
     assert_eq!(stage.sql.execute(earlier, &[]).await.expect("results"), 7);
     fail(&stage, "c00001", ("SyncSet", "foo", "extra"), "no").await;
-    let held = "with held as (insert into towline_guard (syncset, judged, gone, held, clusters, since, tracks, cause, kind, namespace, name) \
+    let held = "with held as (insert into towline_guard (syncset, checked, gone, held, clusters, since, tracks, cause, kind, namespace, name) \
                   select gen_random_uuid(), 1, false, true, 1, now(), 2, 'many', kind, namespace, 'base' \
                   from (values ('SelectorSyncSet', ''), ('SyncSet', 'bar'), ('SyncSet', 'foo')) v(kind, namespace) \
                   returning syncset, namespace) \

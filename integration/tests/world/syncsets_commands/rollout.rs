@@ -106,11 +106,11 @@ fn a_command_that_the_state_does_not_allow_is_refused_and_says_what_is_now() {
     run(async {
         let (stage, mut admin) = stage("refusing").await;
         let first = shown(&mut admin, ONE).await;
-        assert_eq!(told(&first), [&json!("Running"), &json!("Judging"), &json!(1), &Value::Null, &json!("canary")]);
+        assert_eq!(told(&first), [&json!("Running"), &json!("Guarding"), &json!(1), &Value::Null, &json!("canary")]);
         let syncset_status = shown(&mut admin, "/v1/syncsets/foo/base").await["status"].take();
         assert_eq!(
             syncset_status,
-            json!({"rollout": {"state": "Running", "reason": "Judging", "revision": 1, "wave": "canary"}})
+            json!({"rollout": {"state": "Running", "reason": "Guarding", "revision": 1, "wave": "canary"}})
         );
         let refused = async |admin: &mut Client, body: &Value, title: &str| {
             let (status, problem) = steer(admin, body).await;
@@ -119,7 +119,7 @@ fn a_command_that_the_state_does_not_allow_is_refused_and_says_what_is_now() {
         };
         let [pause, resume, promote, abort, undo] =
             ["pause", "resume", "promote", "abort", "undo"].map(|action| json!({ "action": action }));
-        refused(&mut admin, &promote, "the rollout is Running (Judging)").await;
+        refused(&mut admin, &promote, "the rollout is Running (Guarding)").await;
         refused(&mut admin, &promote, "possible now: pause, abort").await;
         refused(&mut admin, &undo, "no stable revision").await;
         refused(&mut admin, &resume, "possible now: pause, abort").await;
@@ -133,7 +133,7 @@ fn a_command_that_the_state_does_not_allow_is_refused_and_says_what_is_now() {
         refused(&mut admin, &pause, "the rollout is Stopped (Paused)").await;
         assert_eq!(steer(&mut admin, &resume).await.1["state"], "Running");
 
-        set(&stage, "state = 'Running', reason = 'AwaitingPromotion', started = edited, judged = true").await;
+        set(&stage, "state = 'Running', reason = 'AwaitingPromotion', started = edited, guarded = true").await;
         let waits = shown(&mut admin, ONE).await;
         assert_eq!(waits["nextStep"], "`towline rollout promote foo/base canary`");
         // Somebody has promoted another wave, and did not hear of it.
@@ -147,7 +147,7 @@ fn a_command_that_the_state_does_not_allow_is_refused_and_says_what_is_now() {
         refused(&mut admin, &undo, "all clusters have the stable revision 1 already").await;
         apply(&mut admin, &syncset("2")).await;
         let edited = shown(&mut admin, ONE).await;
-        assert_eq!(told(&edited), [&json!("Running"), &json!("Judging"), &json!(2), &json!(1), &json!("canary")]);
+        assert_eq!(told(&edited), [&json!("Running"), &json!("Guarding"), &json!(2), &json!(1), &json!("canary")]);
         set(&stage, "state = 'Stopped', reason = 'Failures', message = '1 cluster has failed', goal = 2, started = edited, failures = 1").await;
         refused(&mut admin, &json!({"action": "undo", "to": 7}), "revision 7 is not kept").await;
         let (status, back) = steer(&mut admin, &undo).await;
@@ -170,7 +170,7 @@ fn a_command_that_the_state_does_not_allow_is_refused_and_says_what_is_now() {
         let undone = &record["items"][1];
         assert_eq!(
             (&undone["actor"], &undone["note"]),
-            (&json!("somebody"), &json!("revision 1: Stopped (Failures) → RollingBack (Judging)"))
+            (&json!("somebody"), &json!("revision 1: Stopped (Failures) → RollingBack (Guarding)"))
         );
     });
 }
@@ -222,7 +222,7 @@ fn commands_show_rollouts_and_their_revisions_and_ask_before_they_move_clusters_
             )
             .await;
         let told = stage.expect(&[&undo[..], &["--yes"]].concat()).await;
-        assert!(told.starts_with("SyncSet foo/base: RollingBack (Judging) for 0s, revision 1\n"), "{told}");
+        assert!(told.starts_with("SyncSet foo/base: RollingBack (Guarding) for 0s, revision 1\n"), "{told}");
         stage.refused(&["rollout", "promote", "foo/base", "--token-file", &writer], "possible now: pause").await;
         stage
             .refused(
@@ -231,7 +231,7 @@ fn commands_show_rollouts_and_their_revisions_and_ask_before_they_move_clusters_
             )
             .await;
 
-        set(&stage, "state = 'Running', reason = 'AwaitingPromotion', goal = 2, started = edited, judged = true, wave = 0, promoted = 0").await;
+        set(&stage, "state = 'Running', reason = 'AwaitingPromotion', goal = 2, started = edited, guarded = true, wave = 0, promoted = 0").await;
         let promote = ["rollout", "promote", "foo/base", "rest", "--token-file", &writer];
         stage.refused(&promote, "wave canary waits to be promoted, and not rest").await;
         let told = stage.expect(&["rollout", "promote", "foo/base", "canary", "--token-file", &writer]).await;

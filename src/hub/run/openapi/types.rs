@@ -233,7 +233,7 @@ pub(super) struct Health {
     /// How long its objects may take to become current: a duration from `1m` to `24h`, by default `10m`.
     #[schema(nullable = false)]
     within: Option<String>,
-    /// How objects of some kinds are judged instead.
+    /// How objects of some kinds are assessed instead.
     #[schema(nullable = false, max_items = 20)]
     rules: Option<Vec<HealthRule>>,
 }

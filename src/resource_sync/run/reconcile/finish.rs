@@ -116,7 +116,7 @@ impl PairRun<'_> {
                 return calm_in.map_or(Outcome::Done, Outcome::RetryAfter);
             }
             Rest::LocalTerminating | Rest::NamespaceTerminating => PairState::Deleting,
-            Rest::Existing => PairState::Stranger,
+            Rest::Existing => PairState::Existing,
             Rest::MappingChanged => PairState::MappingChanged,
             Rest::Circle => PairState::Circle,
             Rest::OtherCluster => PairState::OtherCluster,

@@ -146,8 +146,8 @@ mod tests {
         ];
         assert_eq!(lines(&answer), expected);
         let mut read = answer.clone();
-        read["health"] = json!("Current, read 3 min ago; judged by its conditions");
-        assert_eq!(lines(&read)[4], "health     Current, read 3 min ago; judged by its conditions");
+        read["health"] = json!("Current, read 3 min ago; assessed by its conditions");
+        assert_eq!(lines(&read)[4], "health     Current, read 3 min ago; assessed by its conditions");
         assert_eq!(lines(&json!({}))[1], "wanted by  no syncset");
     }
 }

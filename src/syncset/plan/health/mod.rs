@@ -1,12 +1,12 @@
 //! Whether what was applied works: the health of the objects that a syncset with `spec.health` sends.
 //!
-//! Passes only apply. Health is read beside them, once a syncset has been applied: [`due`] says when, [`judge`] what one object's status means,
+//! Passes only apply. Health is read beside them, once a syncset has been applied: [`due`] says when, [`assess`] what one object's status means,
 //! and [`Health::read`] what follows from a reading of all objects, and when the next one is due. [`Entry`] is what the `ClusterSync` says of it.
 //!
 //! A syncset that is current is read once more after 15 seconds, and then only after full passes. One that is not is read after 1, 2, 4 … 60 seconds, until everything is
 //! current or has failed, or until `within` has passed. Failed counts only if two readings, 15 seconds apart, say so.
 
-mod judge;
+mod assess;
 mod rule;
 mod shown;
 
@@ -20,7 +20,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use judge::{Judged, Verdict, judge};
+pub use assess::{Assessment, ObjectStatus, assess};
 pub use rule::{Rule, Rules};
 pub use shown::{Entry, explained};
 
@@ -50,9 +50,9 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Whether the objects of a kind have to be read: those of its own rules, and what [`judge`] knows. Secrets are never read.
+    /// Whether the objects of a kind have to be read: those of its own rules, and what [`assess`] knows. Secrets are never read.
     pub fn reads(&self, group: &str, kind: &str) -> bool {
-        (group, kind) != ("", "Secret") && (self.rule(group, kind).is_some() || judge::is_judged(group, kind))
+        (group, kind) != ("", "Secret") && (self.rule(group, kind).is_some() || assess::is_assessed(group, kind))
     }
 
     pub fn rule(&self, group: &str, kind: &str) -> Option<&Rule> {
@@ -115,9 +115,9 @@ pub struct Health {
     /// How many more are not current.
     #[serde(default)]
     pub more: usize,
-    /// UIDs of Jobs with a time to live that were seen to have finished, and how they were judged then.
+    /// UIDs of Jobs with a time to live that were seen to have finished, and how they were assessed then.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    finished: Vec<(String, Verdict)>,
+    finished: Vec<(String, ObjectStatus)>,
 }
 
 /// An object that is not current.
@@ -143,7 +143,7 @@ pub struct ObjectHealth {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reading {
     pub object: ObjectRef,
-    pub judged: Judged,
+    pub assessed: Assessment,
     pub job: Option<Job>,
 }
 
@@ -159,7 +159,7 @@ impl Job {
     /// Of an object that is there.
     pub fn of(group: &str, kind: &str, object: &Value) -> Option<Self> {
         let uid = object.pointer("/metadata/uid").and_then(Value::as_str)?;
-        judge::has_finished(group, kind, object).then(|| Self::Finished(uid.to_owned()))
+        assess::has_finished(group, kind, object).then(|| Self::Finished(uid.to_owned()))
     }
 }
 
@@ -223,9 +223,9 @@ impl Health {
         let previous = previous.filter(|previous| previous.is_of(inputs));
         let applied = previous.map_or(now, |previous| previous.applied);
         let before = |object: &ObjectRef| previous?.objects.iter().find(|before| before.is(object));
-        let has_no_status = |reading: &&Reading| reading.judged.verdict == Verdict::NoStatus;
+        let has_no_status = |reading: &&Reading| reading.assessed.status == ObjectStatus::NoStatus;
         let assumed = readings.iter().find(has_no_status).map(|reading| {
-            judge::shortened(&format!("{} has no status, which counts as current", reading.object), LONGEST_MESSAGE)
+            assess::shortened(&format!("{} has no status, which counts as current", reading.object), LONGEST_MESSAGE)
         });
         let mut objects: Vec<ObjectHealth> = readings
             .into_iter()
@@ -292,25 +292,25 @@ impl Health {
 }
 
 /// The Jobs that have finished. One that had, and is gone, is as it was then.
-fn finished_jobs(readings: &mut [Reading], previous: Option<&Health>) -> Vec<(String, Verdict)> {
+fn finished_jobs(readings: &mut [Reading], previous: Option<&Health>) -> Vec<(String, ObjectStatus)> {
     let mut finished = Vec::new();
-    for Reading { object, judged, job } in readings {
+    for Reading { object, assessed, job } in readings {
         let uid = match job {
             Some(Job::Finished(uid)) => uid,
             Some(Job::Gone(uid)) => {
                 let known = previous.and_then(|previous| previous.finished.iter().find(|(of, _)| *of == *uid));
-                let Some((_, verdict)) = known else { continue };
+                let Some((_, status)) = known else { continue };
                 let stored = previous.and_then(|previous| previous.objects.iter().find(|stored| stored.is(object)));
-                *judged = match stored {
-                    _ if *verdict == Verdict::Current => Judged::current(),
-                    Some(stored) => Judged::of(*verdict, &stored.reason, &stored.message),
-                    None => Judged::of(*verdict, "Finished", "it was not current when it had finished, and is gone"),
+                *assessed = match stored {
+                    _ if *status == ObjectStatus::Current => Assessment::current(),
+                    Some(stored) => Assessment::of(*status, &stored.reason, &stored.message),
+                    None => Assessment::of(*status, "Finished", "it was not current when it had finished, and is gone"),
                 };
                 uid
             }
             None => continue,
         };
-        finished.push((uid.clone(), judged.verdict));
+        finished.push((uid.clone(), assessed.status));
     }
     finished
 }
@@ -318,15 +318,15 @@ fn finished_jobs(readings: &mut [Reading], previous: Option<&Health>) -> Vec<(St
 impl ObjectHealth {
     /// None of an object that is current.
     fn of(before: Option<&Self>, reading: Reading, applied: Timestamp, now: Timestamp) -> Option<Self> {
-        let Reading { object, judged: Judged { verdict, reason, message }, .. } = reading;
-        let failed = (verdict == Verdict::Failed).then(|| before.and_then(|before| before.failed).unwrap_or(now));
+        let Reading { object, assessed: Assessment { status, reason, message }, .. } = reading;
+        let failed = (status == ObjectStatus::Failed).then(|| before.and_then(|before| before.failed).unwrap_or(now));
         let is_confirmed = failed.is_some_and(|failed| now >= after(failed, CONFIRMED_AFTER));
-        let state = match verdict {
-            Verdict::Current => return None,
-            Verdict::NoStatus if now >= after(applied, CONFIRMED_AFTER) => return None,
-            Verdict::Failed if is_confirmed => State::Failed,
-            Verdict::NoStatus | Verdict::Progressing | Verdict::Failed => State::Progressing,
-            Verdict::Unknown => State::Unknown,
+        let state = match status {
+            ObjectStatus::Current => return None,
+            ObjectStatus::NoStatus if now >= after(applied, CONFIRMED_AFTER) => return None,
+            ObjectStatus::Failed if is_confirmed => State::Failed,
+            ObjectStatus::NoStatus | ObjectStatus::Progressing | ObjectStatus::Failed => State::Progressing,
+            ObjectStatus::Unknown => State::Unknown,
         };
         let same = before.filter(|before| (before.state, &before.reason) == (state, &reason));
         let since = same.map_or(now, |same| same.since);
@@ -346,7 +346,7 @@ impl ObjectHealth {
     fn confirmed_at(&self, applied: Timestamp) -> Option<Timestamp> {
         match self.failed {
             Some(failed) if self.state != State::Failed => Some(after(failed, CONFIRMED_AFTER)),
-            None if self.reason == judge::NO_STATUS => Some(after(applied, CONFIRMED_AFTER)),
+            None if self.reason == assess::NO_STATUS => Some(after(applied, CONFIRMED_AFTER)),
             _ => None,
         }
     }
@@ -360,7 +360,7 @@ impl ObjectHealth {
             others => format!("; {others} more objects are not current"),
         };
         let room = LONGEST_MESSAGE.saturating_sub(more.chars().count());
-        judge::shortened(&format!("{} {place}{}: {}", self.kind, self.name, self.message), room) + &more
+        assess::shortened(&format!("{} {place}{}: {}", self.kind, self.name, self.message), room) + &more
     }
 }
 

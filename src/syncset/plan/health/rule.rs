@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::judge::{Judged, Verdict};
+use super::assess::{Assessment, ObjectStatus};
 use crate::expression::{Expression, Facts};
 
 /// As the document has it.
@@ -54,10 +54,10 @@ impl Rule {
 
 impl Parsed {
     /// No value of the object is in the message: of a custom resource it may be secret.
-    pub(super) fn judge(&self, object: &Value) -> Judged {
+    pub(super) fn assess(&self, object: &Value) -> Assessment {
         let Ok(facts) = Facts::of(object) else {
             let message = "it has more than 64 KiB or a list of more than 1,000 elements, so its rule is not asked";
-            return Judged::of(Verdict::Unknown, "TooLarge", message);
+            return Assessment::of(ObjectStatus::Unknown, "TooLarge", message);
         };
         let expressions = [Some(&self.current), self.failed.as_ref()].into_iter().flatten().flatten();
         let (steps, share) =
@@ -67,23 +67,27 @@ impl Parsed {
                 "its rule may take {steps} steps, and each of the {} objects on its cluster with a rule {share}: shorten the rule, or its lists",
                 self.objects
             );
-            return Judged::of(Verdict::Unknown, "TooLarge", &message);
+            return Assessment::of(ObjectStatus::Unknown, "TooLarge", &message);
         }
         let holds = |name: &str, expression: &Result<Expression, String>| {
             let expression = expression.as_ref().map_err(Clone::clone);
             expression.and_then(|expression| facts.hold(expression)).map_err(|error| {
-                Judged::of(Verdict::Unknown, "RuleError", &format!("its rule for {name} can't be evaluated: {error}"))
+                Assessment::of(
+                    ObjectStatus::Unknown,
+                    "RuleError",
+                    &format!("its rule for {name} can't be evaluated: {error}"),
+                )
             })
         };
         match self.failed.as_ref().map_or(Ok(false), |failed| holds("failed", failed)) {
-            Err(judged) => return judged,
-            Ok(true) => return Judged::of(Verdict::Failed, "FailedByRule", "its rule for failed is true"),
+            Err(assessed) => return assessed,
+            Ok(true) => return Assessment::of(ObjectStatus::Failed, "FailedByRule", "its rule for failed is true"),
             Ok(false) => {}
         }
         match holds("current", &self.current) {
-            Err(judged) => judged,
-            Ok(true) => Judged::current(),
-            Ok(false) => Judged::of(Verdict::Progressing, "NotCurrent", "its rule for current is not true"),
+            Err(assessed) => assessed,
+            Ok(true) => Assessment::current(),
+            Ok(false) => Assessment::of(ObjectStatus::Progressing, "NotCurrent", "its rule for current is not true"),
         }
     }
 }

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::{Health, ObjectHealth, Settings, State, is_applied, judge};
+use super::{Health, ObjectHealth, Settings, State, assess, is_applied};
 use crate::syncset::plan::name::{Digest, ObjectRef};
 use crate::syncset::plan::rows::ResultRow;
 
@@ -20,22 +20,22 @@ pub fn explained(
     }
     let rule = match settings.rule(group, kind) {
         Some(_) => "the syncset's rule for its kind",
-        None if judge::is_built_in(group) => "what its kind's controller says",
+        None if assess::is_built_in(group) => "what its kind's controller says",
         None => "its conditions",
     };
-    let Some(known) = known else { return format!("not read yet as it is wanted now; to be judged by {rule}") };
+    let Some(known) = known else { return format!("not read yet as it is wanted now; to be assessed by {rule}") };
     let read = age(known.read);
     match known.objects.iter().find(|stored| stored.is(object)) {
         Some(ObjectHealth { state, reason, message, since, .. }) => {
             let late = if known.is_late() && *state != State::Failed { ", too late" } else { "" };
             format!(
-                "{} for {}{late} ({reason}): {message}; read {read} ago, judged by {rule}",
+                "{} for {}{late} ({reason}): {message}; read {read} ago, assessed by {rule}",
                 state.as_str(),
                 age(*since)
             )
         }
         None if known.more > 0 => "not known: more objects are not current than are noted".to_owned(),
-        None => format!("{}, read {read} ago, judged by {rule}", State::Current.as_str()),
+        None => format!("{}, read {read} ago, assessed by {rule}", State::Current.as_str()),
     }
 }
 

@@ -25,20 +25,20 @@ fn object(name: &str) -> ObjectRef {
     }
 }
 
-fn reading(name: &str, verdict: Verdict) -> Reading {
-    let judged = match verdict {
-        Verdict::Current => Judged::current(),
-        Verdict::NoStatus => Judged::of(verdict, judge::NO_STATUS, "it has no status"),
-        _ => Judged::of(verdict, "Why", &format!("{name} is so")),
+fn reading(name: &str, status: ObjectStatus) -> Reading {
+    let assessed = match status {
+        ObjectStatus::Current => Assessment::current(),
+        ObjectStatus::NoStatus => Assessment::of(status, assess::NO_STATUS, "it has no status"),
+        _ => Assessment::of(status, "Why", &format!("{name} is so")),
     };
-    Reading { object: object(name), judged, job: None }
+    Reading { object: object(name), assessed, job: None }
 }
 
 /// Reads an object again and again, from a first time on and whenever it is due, and returns the seconds, states and reasons.
-fn read_until(verdict: impl Fn(i64) -> Verdict, last: i64) -> (Vec<(i64, State, String)>, Health) {
+fn read_until(status: impl Fn(i64) -> ObjectStatus, last: i64) -> (Vec<(i64, State, String)>, Health) {
     let (mut second, mut read, mut health) = (0, Vec::new(), None);
     loop {
-        let next = Health::read(HERE, health.as_ref(), vec![reading("web", verdict(second))], WITHIN, at(second));
+        let next = Health::read(HERE, health.as_ref(), vec![reading("web", status(second))], WITHIN, at(second));
         read.push((second, next.state, next.reason.clone()));
         let due = next.next.map(|due| due.as_second() - at(0).as_second());
         health = Some(next);
@@ -55,103 +55,108 @@ fn seconds(read: &[(i64, State, String)]) -> Vec<i64> {
 
 #[test]
 fn what_is_current_is_read_once_more_after_15_seconds() {
-    let (read, health) = read_until(|_| Verdict::Current, 1000);
+    let (read, health) = read_until(|_| ObjectStatus::Current, 1000);
     assert_eq!((seconds(&read), health.state, health.next), (vec![0, 15], State::Current, None));
     assert!(health.objects.is_empty() && health.reason.is_empty() && health.message.is_empty());
     let nothing = Health::read(HERE, None, Vec::new(), WITHIN, at(0));
     assert_eq!((nothing.state, nothing.next), (State::Current, Some(at(15))), "a syncset of ConfigMaps alone");
-    let (read, health) = read_until(|second| if second < 5 { Verdict::Current } else { Verdict::Failed }, 1000);
+    let (read, health) =
+        read_until(|second| if second < 5 { ObjectStatus::Current } else { ObjectStatus::Failed }, 1000);
     assert_eq!((seconds(&read)[..2].to_vec(), health.state), (vec![0, 15], State::Failed), "it began to crash later");
 }
 
 #[test]
 fn what_is_not_current_is_read_after_1_2_4_and_at_most_60_seconds_until_it_is_late() {
-    let (read, health) = read_until(|_| Verdict::Progressing, 1000);
+    let (read, health) = read_until(|_| ObjectStatus::Progressing, 1000);
     assert_eq!(seconds(&read), [0, 1, 3, 7, 15, 31, 63, 123]);
     assert_eq!((health.state, health.reason.as_str(), health.next), (State::Progressing, "Late", None));
     assert_eq!(health.since, at(123));
     assert_eq!(health.message, "Deployment shop/web: web is so");
-    let (read, health) = read_until(|second| if second < 20 { Verdict::Progressing } else { Verdict::Current }, 1000);
+    let (read, health) =
+        read_until(|second| if second < 20 { ObjectStatus::Progressing } else { ObjectStatus::Current }, 1000);
     assert_eq!((seconds(&read), health.state), (vec![0, 1, 3, 7, 15, 31], State::Current));
-    let (read, _) = read_until(|_| Verdict::Unknown, 1000);
+    let (read, _) = read_until(|_| ObjectStatus::Unknown, 1000);
     assert_eq!((read.len(), read[0].1), (8, State::Unknown), "what no rule understands may be understood later");
 }
 
 #[test]
 fn an_object_has_failed_once_two_readings_15_seconds_apart_say_so() {
-    let (read, health) = read_until(|_| Verdict::Failed, 1000);
+    let (read, health) = read_until(|_| ObjectStatus::Failed, 1000);
     assert_eq!(seconds(&read), [0, 1, 3, 7, 15]);
     let states: Vec<State> = read.iter().map(|(_, state, _)| *state).collect();
     assert_eq!(states, [State::Progressing, State::Progressing, State::Progressing, State::Progressing, State::Failed]);
     assert_eq!((health.reason.as_str(), health.next), ("Why", None));
     // One that recovers in between never has.
-    let flapping = |second: i64| if second % 2 == 0 { Verdict::Failed } else { Verdict::Progressing };
+    let flapping = |second: i64| if second % 2 == 0 { ObjectStatus::Failed } else { ObjectStatus::Progressing };
     let (read, _) = read_until(flapping, 1000);
     assert!(read.iter().all(|(_, state, _)| *state == State::Progressing), "{read:?}");
     // It is read at that very time, however long the wait is by then.
-    let (read, health) = read_until(|second| if second < 63 { Verdict::Progressing } else { Verdict::Failed }, 1000);
+    let (read, health) =
+        read_until(|second| if second < 63 { ObjectStatus::Progressing } else { ObjectStatus::Failed }, 1000);
     assert_eq!((seconds(&read).split_off(6), health.state), (vec![63, 78], State::Failed));
 }
 
 #[test]
 fn an_object_without_a_status_is_current_after_15_seconds_and_stays_so() {
-    let (read, health) = read_until(|_| Verdict::NoStatus, 1000);
+    let (read, health) = read_until(|_| ObjectStatus::NoStatus, 1000);
     assert_eq!((seconds(&read), health.state), (vec![0, 1, 3, 7, 15], State::Current));
-    let later = Health::read(HERE, Some(&health), vec![reading("web", Verdict::NoStatus)], WITHIN, at(7200));
+    let later = Health::read(HERE, Some(&health), vec![reading("web", ObjectStatus::NoStatus)], WITHIN, at(7200));
     assert_eq!((later.state, later.since), (State::Current, health.since), "a full pass changes nothing");
     let told = (later.reason.as_str(), later.message.as_str());
     assert_eq!(told, ("Assumed", "Deployment.apps shop/web has no status, which counts as current"));
-    let both = vec![reading("web", Verdict::NoStatus), reading("other", Verdict::Progressing)];
+    let both = vec![reading("web", ObjectStatus::NoStatus), reading("other", ObjectStatus::Progressing)];
     let beside = Health::read(HERE, Some(&later), both, WITHIN, at(7300));
     assert_eq!(beside.objects.len(), 1, "nor does another object: {:?}", beside.objects);
 }
 
 #[test]
 fn what_is_no_longer_current_has_its_time_again_and_what_is_late_has_not() {
-    let (_, late) = read_until(|_| Verdict::Progressing, 1000);
-    let again = Health::read(HERE, Some(&late), vec![reading("web", Verdict::Progressing)], WITHIN, at(7200));
+    let (_, late) = read_until(|_| ObjectStatus::Progressing, 1000);
+    let again = Health::read(HERE, Some(&late), vec![reading("web", ObjectStatus::Progressing)], WITHIN, at(7200));
     assert_eq!((again.reason.as_str(), again.next, again.since), ("Late", None, late.since));
-    let well = Health::read(HERE, Some(&again), vec![reading("web", Verdict::Current)], WITHIN, at(14_400));
+    let well = Health::read(HERE, Some(&again), vec![reading("web", ObjectStatus::Current)], WITHIN, at(14_400));
     assert_eq!((well.state, well.next), (State::Current, None));
-    let ill = Health::read(HERE, Some(&well), vec![reading("web", Verdict::Progressing)], WITHIN, at(21_600));
+    let ill = Health::read(HERE, Some(&well), vec![reading("web", ObjectStatus::Progressing)], WITHIN, at(21_600));
     assert_eq!((ill.state, ill.reason.as_str(), ill.next), (State::Progressing, "Why", Some(at(21_601))));
 }
 
 #[test]
 fn what_is_late_stays_so_beside_what_has_failed() {
-    let both = |other| vec![reading("web", Verdict::Progressing), reading("worker", other)];
-    let mut health = Health::read(HERE, None, both(Verdict::Failed), WITHIN, at(0));
+    let both = |other| vec![reading("web", ObjectStatus::Progressing), reading("worker", other)];
+    let mut health = Health::read(HERE, None, both(ObjectStatus::Failed), WITHIN, at(0));
     while let Some(next) = health.next {
-        health = Health::read(HERE, Some(&health), both(Verdict::Failed), WITHIN, next);
+        health = Health::read(HERE, Some(&health), both(ObjectStatus::Failed), WITHIN, next);
     }
     assert_eq!((health.state, health.reason.as_str(), health.objects.len()), (State::Failed, "Why", 2));
-    let again = Health::read(HERE, Some(&health), both(Verdict::Failed), WITHIN, at(7200));
+    let again = Health::read(HERE, Some(&health), both(ObjectStatus::Failed), WITHIN, at(7200));
     assert_eq!(
         (again.state, again.next, again.since),
         (State::Failed, None, health.since),
         "a full pass begins nothing"
     );
-    let mended = Health::read(HERE, Some(&again), both(Verdict::Current), WITHIN, at(14_400));
+    let mended = Health::read(HERE, Some(&again), both(ObjectStatus::Current), WITHIN, at(14_400));
     assert_eq!((mended.state, mended.reason.as_str(), mended.next), (State::Progressing, "Late", None));
 }
 
 #[test]
 fn the_time_in_which_nobody_could_read_does_not_count() {
-    let first = Health::read(HERE, None, vec![reading("web", Verdict::Progressing)], WITHIN, at(0));
-    let back = Health::read(HERE, Some(&first), vec![reading("web", Verdict::Progressing)], WITHIN, at(3600));
+    let first = Health::read(HERE, None, vec![reading("web", ObjectStatus::Progressing)], WITHIN, at(0));
+    let back = Health::read(HERE, Some(&first), vec![reading("web", ObjectStatus::Progressing)], WITHIN, at(3600));
     assert_eq!((back.reason.as_str(), back.next), ("Why", Some(at(3602))), "a cluster that was paused for an hour");
-    let (_, failed) = read_until(|_| Verdict::Failed, 1000);
-    let mended = Health::read(HERE, Some(&failed), vec![reading("web", Verdict::Progressing)], WITHIN, at(7200));
+    let (_, failed) = read_until(|_| ObjectStatus::Failed, 1000);
+    let mended = Health::read(HERE, Some(&failed), vec![reading("web", ObjectStatus::Progressing)], WITHIN, at(7200));
     assert_eq!((mended.reason.as_str(), mended.next), ("Why", Some(at(7201))), "what had failed has its time again");
 }
 
 #[test]
 fn a_failure_is_confirmed_also_when_it_is_late_and_behind_many_others() {
-    let verdict = |second: i64| if second < 123 { Verdict::Progressing } else { Verdict::Failed };
-    let (read, health) = read_until(verdict, 1000);
+    let status = |second: i64| if second < 123 { ObjectStatus::Progressing } else { ObjectStatus::Failed };
+    let (read, health) = read_until(status, 1000);
     assert_eq!((seconds(&read).split_off(7), health.state, health.next), (vec![123, 138], State::Failed, None));
     let all = || {
-        (0..150).map(|at| reading(&format!("a{at:03}"), Verdict::Progressing)).chain([reading("web", Verdict::Failed)])
+        (0..150)
+            .map(|at| reading(&format!("a{at:03}"), ObjectStatus::Progressing))
+            .chain([reading("web", ObjectStatus::Failed)])
     };
     let first = Health::read(HERE, None, all().collect(), WITHIN, at(0));
     let second = Health::read(HERE, Some(&first), all().collect(), WITHIN, at(15));
@@ -163,7 +168,7 @@ fn a_reason_of_a_controller_is_only_shown() {
     let named = || {
         vec![Reading {
             object: object("web"),
-            judged: Judged::of(Verdict::Progressing, judge::NO_STATUS, "m"),
+            assessed: Assessment::of(ObjectStatus::Progressing, assess::NO_STATUS, "m"),
             job: None,
         }]
     };
@@ -178,26 +183,26 @@ fn a_reason_of_a_controller_is_only_shown() {
 
 #[test]
 fn other_inputs_begin_anew() {
-    let (_, failed) = read_until(|_| Verdict::Failed, 1000);
-    let other = Health::read(OTHER_INPUTS, Some(&failed), vec![reading("web", Verdict::Failed)], WITHIN, at(20));
+    let (_, failed) = read_until(|_| ObjectStatus::Failed, 1000);
+    let other = Health::read(OTHER_INPUTS, Some(&failed), vec![reading("web", ObjectStatus::Failed)], WITHIN, at(20));
     assert_eq!((other.state, other.since, other.next), (State::Progressing, at(20), Some(at(21))));
     assert!(!failed.is_of(Digest([8; 32])) && other.is_of(Digest([8; 32])));
 }
 
 #[test]
 fn another_cluster_begins_anew() {
-    let (_, failed) = read_until(|_| Verdict::Failed, 1000);
+    let (_, failed) = read_until(|_| ObjectStatus::Failed, 1000);
     let there = Place { inputs: INPUTS, cluster: "there" };
-    let other = Health::read(there, Some(&failed), vec![reading("web", Verdict::Failed)], WITHIN, at(20));
+    let other = Health::read(there, Some(&failed), vec![reading("web", ObjectStatus::Failed)], WITHIN, at(20));
     assert_eq!((other.state, other.since, other.next), (State::Progressing, at(20), Some(at(21))));
     assert!(failed.is_on(Some("here")) && !failed.is_on(Some("there")) && !failed.is_on(None));
 }
 
 #[test]
 fn a_job_that_was_seen_to_finish_and_is_gone_stays_current_until_another_one_is_sent() {
-    let job = |verdict, job| Reading { job: Some(job), ..reading("job", verdict) };
-    let finished = |uid: &str| job(Verdict::Current, Job::Finished(uid.to_owned()));
-    let gone = |uid: &str| job(Verdict::Progressing, Job::Gone(uid.to_owned()));
+    let job = |status, job| Reading { job: Some(job), ..reading("job", status) };
+    let finished = |uid: &str| job(ObjectStatus::Current, Job::Finished(uid.to_owned()));
+    let gone = |uid: &str| job(ObjectStatus::Progressing, Job::Gone(uid.to_owned()));
     let first = Health::read(HERE, None, vec![finished("u1")], WITHIN, at(0));
     let second = Health::read(HERE, Some(&first), vec![gone("u1")], WITHIN, at(15));
     assert_eq!((second.state, second.next), (State::Current, None));
@@ -212,9 +217,9 @@ fn a_job_that_was_seen_to_finish_and_is_gone_stays_current_until_another_one_is_
 
 #[test]
 fn a_job_that_has_failed_and_is_gone_has_failed_until_another_one_is_sent() {
-    let job = |name: &str, verdict, job| Reading { job: Some(job), ..reading(name, verdict) };
-    let finished = |uid: &str| job("job", Verdict::Failed, Job::Finished(uid.to_owned()));
-    let gone = |uid: &str| job("job", Verdict::Progressing, Job::Gone(uid.to_owned()));
+    let job = |name: &str, status, job| Reading { job: Some(job), ..reading(name, status) };
+    let finished = |uid: &str| job("job", ObjectStatus::Failed, Job::Finished(uid.to_owned()));
+    let gone = |uid: &str| job("job", ObjectStatus::Progressing, Job::Gone(uid.to_owned()));
     let mut health = Health::read(HERE, None, vec![finished("u1")], WITHIN, at(0));
     while let Some(next) = health.next {
         health = Health::read(HERE, Some(&health), vec![gone("u1")], WITHIN, next);
@@ -232,7 +237,7 @@ fn a_job_that_has_failed_and_is_gone_has_failed_until_another_one_is_sent() {
     assert_eq!((changed.state, confirmed.state), (State::Progressing, State::Failed), "it is the same Job");
     // Also of more than are stored.
     let many = |job_of: fn(String) -> Job| {
-        (0..150).map(|at| job(&format!("a{at:03}"), Verdict::Failed, job_of(format!("u{at}")))).collect::<Vec<_>>()
+        (0..150).map(|at| job(&format!("a{at:03}"), ObjectStatus::Failed, job_of(format!("u{at}")))).collect::<Vec<_>>()
     };
     let first = Health::read(HERE, None, many(Job::Finished), WITHIN, at(0));
     let second = Health::read(HERE, Some(&first), many(Job::Gone), WITHIN, at(15));
@@ -259,14 +264,14 @@ fn whether_a_job_has_finished_is_said_by_its_conditions_whatever_a_rule_says() {
     // Its deletion is its own.
     let mut object = job(Some(60), "Complete", "True");
     object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-    assert_eq!(judge("batch", "Job", &object, None), Judged::current());
+    assert_eq!(assess("batch", "Job", &object, None), Assessment::current());
     object["status"]["conditions"][0]["status"] = json!("False");
-    assert_eq!(judge("batch", "Job", &object, None).reason, "Terminating");
+    assert_eq!(assess("batch", "Job", &object, None).reason, "Terminating");
 }
 
 #[test]
 fn more_objects_than_are_stored_are_read_no_longer_than_few() {
-    let failing = || (0..150).map(|at| reading(&format!("a{at:03}"), Verdict::Failed)).collect();
+    let failing = || (0..150).map(|at| reading(&format!("a{at:03}"), ObjectStatus::Failed)).collect();
     let first = Health::read(HERE, None, failing(), WITHIN, at(0));
     let second = Health::read(HERE, Some(&first), failing(), WITHIN, at(20));
     assert_eq!((second.state, second.next), (State::Failed, None));
@@ -274,17 +279,25 @@ fn more_objects_than_are_stored_are_read_no_longer_than_few() {
 
 #[test]
 fn the_worst_object_speaks_for_all_and_the_others_are_counted() {
-    let (_, failed) = read_until(|_| Verdict::Failed, 1000);
-    let mut readings: Vec<Reading> = (0..150).map(|at| reading(&format!("a{at:03}"), Verdict::Progressing)).collect();
-    readings.extend([reading("web", Verdict::Failed), reading("b", Verdict::Unknown), reading("c", Verdict::Current)]);
+    let (_, failed) = read_until(|_| ObjectStatus::Failed, 1000);
+    let mut readings: Vec<Reading> =
+        (0..150).map(|at| reading(&format!("a{at:03}"), ObjectStatus::Progressing)).collect();
+    readings.extend([
+        reading("web", ObjectStatus::Failed),
+        reading("b", ObjectStatus::Unknown),
+        reading("c", ObjectStatus::Current),
+    ]);
     let health = Health::read(HERE, Some(&failed), readings, WITHIN, at(16));
     assert_eq!((health.state, health.objects.len(), health.more), (State::Failed, MOST_OBJECTS, 52));
     let states: Vec<State> = health.objects.iter().take(3).map(|object| object.state).collect();
     assert_eq!(states, [State::Failed, State::Unknown, State::Progressing]);
     assert_eq!(health.message, "Deployment shop/web: web is so; 151 more objects are not current");
-    let long =
-        Reading { object: object("a"), judged: Judged::of(Verdict::Failed, "Why", &"ä\0".repeat(400)), job: None };
-    let health = Health::read(HERE, None, vec![long, reading("b", Verdict::Progressing)], WITHIN, at(0));
+    let long = Reading {
+        object: object("a"),
+        assessed: Assessment::of(ObjectStatus::Failed, "Why", &"ä\0".repeat(400)),
+        job: None,
+    };
+    let health = Health::read(HERE, None, vec![long, reading("b", ObjectStatus::Progressing)], WITHIN, at(0));
     let (all, first) = (&health.message, &health.objects[0].message);
     assert_eq!((all.chars().count(), first.chars().count()), (256, 256));
     assert!(all.ends_with("…; 1 more object is not current") && !first.contains('\0'), "{all}");
@@ -307,7 +320,7 @@ fn result(inputs: Digest, failure: Option<Failure>) -> ResultRow {
 fn health_is_read_of_what_is_applied_at_its_time_and_after_each_full_pass() {
     let applied = result(INPUTS, None);
     let failing = result(INPUTS, Some(Failure { reason: Reason::Forbidden, message: "no".to_owned() }));
-    let progressing = Health::read(HERE, None, vec![reading("web", Verdict::Progressing)], WITHIN, at(5));
+    let progressing = Health::read(HERE, None, vec![reading("web", ObjectStatus::Progressing)], WITHIN, at(5));
     let first = Health::read(HERE, None, Vec::new(), WITHIN, at(-20));
     let current = Health::read(HERE, Some(&first), Vec::new(), WITHIN, at(5));
     let of_others = Health::read(OTHER_INPUTS, None, Vec::new(), WITHIN, at(5));
@@ -353,23 +366,23 @@ fn an_object_is_explained_by_its_state_its_rule_and_its_age() {
     let told = |name: &str, settings: &Settings, known: Option<&Health>| {
         explained(&object(name), settings, known, |since| format!("{} s", at(150).duration_since(since).as_secs()))
     };
-    let (_, late) = read_until(|_| Verdict::Progressing, 1000);
+    let (_, late) = read_until(|_| ObjectStatus::Progressing, 1000);
     let expected =
-        "Progressing for 150 s, too late (Why): web is so; read 27 s ago, judged by the syncset's rule for its kind";
+        "Progressing for 150 s, too late (Why): web is so; read 27 s ago, assessed by the syncset's rule for its kind";
     assert_eq!(told("web", &own, Some(&late)), expected);
     assert_eq!(
         told("other", &without, Some(&late)),
-        "Current, read 27 s ago, judged by what its kind's controller says"
+        "Current, read 27 s ago, assessed by what its kind's controller says"
     );
     assert_eq!(
         told("web", &own, None),
-        "not read yet as it is wanted now; to be judged by the syncset's rule for its kind"
+        "not read yet as it is wanted now; to be assessed by the syncset's rule for its kind"
     );
     let of_others = ObjectRef { group: "db.example.com".to_owned(), ..object("web") };
-    assert!(explained(&of_others, &without, Some(&late), |_| String::new()).ends_with("judged by its conditions"));
+    assert!(explained(&of_others, &without, Some(&late), |_| String::new()).ends_with("assessed by its conditions"));
     let map = ObjectRef { group: String::new(), kind: "ConfigMap".to_owned(), ..object("web") };
     assert_eq!(explained(&map, &own, None, |_| String::new()), "objects of this kind are not read");
-    let many = (0..101).map(|at| reading(&format!("a{at:03}"), Verdict::Progressing)).collect();
+    let many = (0..101).map(|at| reading(&format!("a{at:03}"), ObjectStatus::Progressing)).collect();
     let many = Health::read(HERE, None, many, WITHIN, at(0));
     assert_eq!(told("a100", &without, Some(&many)), "not known: more objects are not current than are noted");
 }
@@ -386,7 +399,7 @@ fn conditions(list: &[(&str, &str, &str)]) -> Value {
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "a table")]
-fn kinds_are_judged_by_what_their_controllers_say() {
+fn kinds_are_assessed_by_what_their_controllers_say() {
     let deployed = |replicas: i64, status: &[(&str, i64)], conditions_of: &[(&str, &str, &str)]| {
         let mut all = json!({"observedGeneration": 3, "conditions": conditions(conditions_of)});
         for (field, count) in status {
@@ -431,8 +444,8 @@ fn kinds_are_judged_by_what_their_controllers_say() {
     let exceeded = [("Progressing", "False", "ProgressDeadlineExceeded"), ("Available", "True", "")];
     let behind_condition =
         of(json!({}), json!({"conditions": [{"type": "Ready", "status": "True", "observedGeneration": 2}]}));
-    let (current, progressing, failed) = (Verdict::Current, Verdict::Progressing, Verdict::Failed);
-    for (group, kind, object, verdict, reason) in [
+    let (current, progressing, failed) = (ObjectStatus::Current, ObjectStatus::Progressing, ObjectStatus::Failed);
+    for (group, kind, object, status, reason) in [
         ("apps", "Deployment", deployed(2, &full, &well), current, ""),
         ("apps", "Deployment", terminating, progressing, "Terminating"),
         ("apps", "Deployment", behind, progressing, "NotObserved"),
@@ -543,19 +556,19 @@ fn kinds_are_judged_by_what_their_controllers_say() {
             "Reconciling",
         ),
         ("db.example.com", "Postgres", behind_condition, progressing, "NotObserved"),
-        ("db.example.com", "Postgres", of(json!({}), json!({"phase": "ready"})), Verdict::Unknown, "NoRule"),
-        ("db.example.com", "Postgres", of(json!({}), json!({})), Verdict::NoStatus, "NoStatus"),
-        ("db.example.com", "Postgres", json!({"metadata": {}}), Verdict::NoStatus, "NoStatus"),
+        ("db.example.com", "Postgres", of(json!({}), json!({"phase": "ready"})), ObjectStatus::Unknown, "NoRule"),
+        ("db.example.com", "Postgres", of(json!({}), json!({})), ObjectStatus::NoStatus, "NoStatus"),
+        ("db.example.com", "Postgres", json!({"metadata": {}}), ObjectStatus::NoStatus, "NoStatus"),
     ] {
-        assert!(judge::is_judged(group, kind), "{group} {kind}");
-        let judged = judge(group, kind, &object, None);
-        assert_eq!((judged.verdict, judged.reason.as_str()), (verdict, reason), "{kind}: {object}");
-        assert_eq!(judged.message.is_empty(), verdict == current, "{kind}: {judged:?}");
+        assert!(assess::is_assessed(group, kind), "{group} {kind}");
+        let assessed = assess(group, kind, &object, None);
+        assert_eq!((assessed.status, assessed.reason.as_str()), (status, reason), "{kind}: {object}");
+        assert_eq!(assessed.message.is_empty(), status == current, "{kind}: {assessed:?}");
     }
     for (group, kind) in
         [("", "Secret"), ("", "ConfigMap"), ("rbac.authorization.k8s.io", "Role"), ("batch", "CronJob")]
     {
-        assert!(!judge::is_judged(group, kind), "{kind} has nothing to judge, and a Secret is never read");
+        assert!(!assess::is_assessed(group, kind), "{kind} has nothing to assess, and a Secret is never read");
     }
 }
 
@@ -578,23 +591,23 @@ fn an_own_rule_decides_instead_of_all_others() {
     let mut terminating = phase("dead");
     terminating["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     let large = of(json!({"text": "x".repeat(70_000)}), json!({"phase": "ready"}));
-    for (rule, object, verdict, reason) in [
-        (by_phase(), phase("ready"), Verdict::Current, ""),
-        (by_phase(), phase("dead"), Verdict::Failed, "FailedByRule"),
-        (by_phase(), phase("starting"), Verdict::Progressing, "NotCurrent"),
-        (by_phase(), json!({"metadata": {}}), Verdict::Progressing, "NotCurrent"),
-        (by_phase(), behind, Verdict::Progressing, "NotObserved"),
-        (by_phase(), terminating, Verdict::Progressing, "Terminating"),
-        (by_phase(), large, Verdict::Unknown, "TooLarge"),
-        (rule("true", Some("true")), phase("ready"), Verdict::Failed, "FailedByRule"),
-        (rule("status.phase", None), phase("canary"), Verdict::Unknown, "RuleError"),
-        (rule("true", Some("status.phase > 3")), phase("canary"), Verdict::Unknown, "RuleError"),
-        (rule("what another release understands()", None), phase("canary"), Verdict::Unknown, "RuleError"),
+    for (rule, object, status, reason) in [
+        (by_phase(), phase("ready"), ObjectStatus::Current, ""),
+        (by_phase(), phase("dead"), ObjectStatus::Failed, "FailedByRule"),
+        (by_phase(), phase("starting"), ObjectStatus::Progressing, "NotCurrent"),
+        (by_phase(), json!({"metadata": {}}), ObjectStatus::Progressing, "NotCurrent"),
+        (by_phase(), behind, ObjectStatus::Progressing, "NotObserved"),
+        (by_phase(), terminating, ObjectStatus::Progressing, "Terminating"),
+        (by_phase(), large, ObjectStatus::Unknown, "TooLarge"),
+        (rule("true", Some("true")), phase("ready"), ObjectStatus::Failed, "FailedByRule"),
+        (rule("status.phase", None), phase("canary"), ObjectStatus::Unknown, "RuleError"),
+        (rule("true", Some("status.phase > 3")), phase("canary"), ObjectStatus::Unknown, "RuleError"),
+        (rule("what another release understands()", None), phase("canary"), ObjectStatus::Unknown, "RuleError"),
     ] {
         let rules = Rules::parse(std::slice::from_ref(&rule), 1);
-        let judged = judge("db.example.com", "Postgres", &object, rules.of("db.example.com", "Postgres"));
-        assert_eq!((judged.verdict, judged.reason.as_str()), (verdict, reason), "{rule:?}: {judged:?}");
-        assert!(!judged.message.contains("canary"), "{judged:?}");
+        let assessed = assess("db.example.com", "Postgres", &object, rules.of("db.example.com", "Postgres"));
+        assert_eq!((assessed.status, assessed.reason.as_str()), (status, reason), "{rule:?}: {assessed:?}");
+        assert!(!assessed.message.contains("canary"), "{assessed:?}");
     }
     let settings = |group: &str, kind: &str| {
         let of_kind = Rule { group: group.to_owned(), kind: kind.to_owned(), ..rule("true", None) };
@@ -613,25 +626,25 @@ fn the_more_objects_have_rules_the_less_each_of_them_may_take() {
     let dear = vec![format!("spec.list.all(e, {})", many("e == 1")); 2].join(" && ");
     let literal = format!("[{}].all(e, {})", vec!["1"; 100].join(", "), many("e == 1"));
     let usual = "status.conditions.filter(e, e.type == 'Ready').all(e, e.status == 'True')";
-    let judged = |rule: Rule, objects: usize, object: &Value| {
+    let assessed = |rule: Rule, objects: usize, object: &Value| {
         let rules = Rules::parse(&[rule], objects);
-        judge("db.example.com", "Postgres", object, rules.of("db.example.com", "Postgres"))
+        assess("db.example.com", "Postgres", object, rules.of("db.example.com", "Postgres"))
     };
-    for (current, failed, objects, elements, verdict) in [
-        (dear.as_str(), None, 1, 1000, Verdict::Current),
-        (&dear, None, 1000, 1000, Verdict::Unknown),
-        (&dear, None, 1000, 10, Verdict::Current),
-        (&dear, None, 26_000, 10, Verdict::Unknown),
-        ("true", Some(format!("!({dear})")), 1000, 1000, Verdict::Unknown),
-        ("spec == status || spec.list == spec.list", None, 10_000, 1000, Verdict::Unknown),
-        (usual, None, 26_000, 10, Verdict::Current),
-        (&literal, None, 1, 1, Verdict::Current),
-        (&literal, None, 10_000, 1, Verdict::Unknown),
+    for (current, failed, objects, elements, status) in [
+        (dear.as_str(), None, 1, 1000, ObjectStatus::Current),
+        (&dear, None, 1000, 1000, ObjectStatus::Unknown),
+        (&dear, None, 1000, 10, ObjectStatus::Current),
+        (&dear, None, 26_000, 10, ObjectStatus::Unknown),
+        ("true", Some(format!("!({dear})")), 1000, 1000, ObjectStatus::Unknown),
+        ("spec == status || spec.list == spec.list", None, 10_000, 1000, ObjectStatus::Unknown),
+        (usual, None, 26_000, 10, ObjectStatus::Current),
+        (&literal, None, 1, 1, ObjectStatus::Current),
+        (&literal, None, 10_000, 1, ObjectStatus::Unknown),
     ] {
-        let found = judged(rule(current, failed.as_deref()), objects, &list(elements));
-        assert_eq!(found.verdict, verdict, "{current}, {objects} objects, {elements} elements: {found:?}");
+        let found = assessed(rule(current, failed.as_deref()), objects, &list(elements));
+        assert_eq!(found.status, status, "{current}, {objects} objects, {elements} elements: {found:?}");
         let is_told = found.reason == "TooLarge" && found.message.contains(&format!("the {objects} objects"));
-        assert_eq!(is_told, verdict == Verdict::Unknown, "{found:?}");
+        assert_eq!(is_told, status == ObjectStatus::Unknown, "{found:?}");
     }
 }
 
@@ -677,11 +690,11 @@ fn odd() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn any_status_is_judged_in_few_words(object in odd()) {
+    fn any_status_is_assessed_in_few_words(object in odd()) {
         for (group, kind) in [("apps", "Deployment"), ("apps", "StatefulSet"), ("apps", "DaemonSet"), ("apps", "ReplicaSet"), ("batch", "Job"),
             ("", "Pod"), ("", "Service"), ("", "PersistentVolumeClaim"), ("apiextensions.k8s.io", "CustomResourceDefinition"), ("x.example", "X")] {
-            let judged = judge(group, kind, &object, None);
-            prop_assert!(judged.message.chars().count() <= 256 && judged.reason.len() <= 64 && !judged.reason.contains('\0'));
+            let assessed = assess(group, kind, &object, None);
+            prop_assert!(assessed.message.chars().count() <= 256 && assessed.reason.len() <= 64 && !assessed.reason.contains('\0'));
         }
     }
 
@@ -690,13 +703,13 @@ proptest! {
         steps in prop::collection::vec((1..90_i64, prop::collection::vec(0..5_u8, 3)), 1..20),
     ) {
         let (mut now, mut before) = (0, None::<Health>);
-        for (wait, verdicts) in steps {
+        for (wait, statuses) in steps {
             now += wait;
-            let verdict = |number: u8| {
-                [Verdict::Current, Verdict::Progressing, Verdict::NoStatus, Verdict::Unknown, Verdict::Failed][usize::from(number)]
+            let status = |number: u8| {
+                [ObjectStatus::Current, ObjectStatus::Progressing, ObjectStatus::NoStatus, ObjectStatus::Unknown, ObjectStatus::Failed][usize::from(number)]
             };
             let readings: Vec<_> =
-                verdicts.iter().enumerate().map(|(at, number)| reading(&format!("o{at}"), verdict(*number))).collect();
+                statuses.iter().enumerate().map(|(at, number)| reading(&format!("o{at}"), status(*number))).collect();
             let health = Health::read(HERE, before.as_ref(), readings, WITHIN, at(now));
             let undecided = health.objects.iter().any(|object| object.state != State::Failed);
             let is_late = at(now) >= after(health.began, WITHIN);

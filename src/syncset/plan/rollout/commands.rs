@@ -116,7 +116,7 @@ impl Rollout {
             stable,
             goal,
             state: State::Running,
-            reason: Reason::Judging,
+            reason: Reason::Guarding,
             message: String::new(),
             wave: 0,
             clock: Duration::ZERO,
@@ -125,7 +125,7 @@ impl Rollout {
             promoted: 0,
             failures: 0,
             tolerated: 0,
-            judged: false,
+            guarded: false,
         };
     }
 
@@ -134,7 +134,7 @@ impl Rollout {
     }
 
     fn refused(&self, done: &'static str, allowed: &'static str) -> Refused {
-        let now = if self.must_begin() { (State::Running, Reason::Judging) } else { (self.state, self.reason) };
+        let now = if self.must_begin() { (State::Running, Reason::Guarding) } else { (self.state, self.reason) };
         Refused::State { state: now.0, reason: now.1, done, allowed }
     }
 }

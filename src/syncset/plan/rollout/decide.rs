@@ -237,9 +237,9 @@ impl Step<'_> {
 
     /// Whether the guard keeps clusters from having their turns.
     fn is_guarded(&mut self, is_held: bool) -> bool {
-        match (self.rollout.judged, is_held) {
+        match (self.rollout.guarded, is_held) {
             (true, false) => return false,
-            (false, _) => self.wait(Reason::Judging, String::new()),
+            (false, _) => self.wait(Reason::Guarding, String::new()),
             (true, true) => self.wait(Reason::Held, "the guard holds what it would delete".to_owned()),
         }
         true

@@ -49,8 +49,8 @@ enum Event {
     SetFate(usize, usize, Fate),
     JumpClock(i64),
     Hold(bool),
-    /// The guard judges the step to the goal.
-    Judge,
+    /// The guard checks the step to the goal.
+    Guard,
     Restore,
     Pause,
     Resume,
@@ -141,7 +141,7 @@ fn event() -> impl Strategy<Value = Event> {
         3 => (which, 0..3_usize, fate()).prop_map(|(node, revision, fate)| Event::SetFate(node, revision, fate)),
         1 => (-100_000..100_000_i64).prop_map(Event::JumpClock),
         1 => any::<bool>().prop_map(Event::Hold),
-        4 => Just(Event::Judge),
+        4 => Just(Event::Guard),
         1 => Just(Event::Restore),
         1 => Just(Event::Pause),
         3 => Just(Event::Resume),
@@ -206,7 +206,7 @@ impl Model {
             promoted: 0,
             failures: 0,
             tolerated: 0,
-            judged: false,
+            guarded: false,
         };
         let now = Timestamp::from_second(1_800_000_000).expect("a time");
         let (version, kept, turns, is_held) = (0, vec![1], BTreeMap::new(), false);
@@ -317,7 +317,7 @@ impl Model {
         }
         let (rollout, forward) = (&after.rollout, after.rollout.state == State::Running);
         prop_assert!(self.rollout.state.is_running() && !self.rollout.must_begin(), "released after a stop");
-        prop_assert!(self.rollout.judged && !self.is_held, "released although it was not judged, or held");
+        prop_assert!(self.rollout.guarded && !self.is_held, "released although it was not checked, or is held");
         prop_assert_eq!((rollout.number, rollout.goal), (self.rollout.number, self.rollout.goal));
         let waves = assign(SYNCSET, &self.spec, &observed.clusters);
         for (seen, wave) in observed.clusters.iter().zip(&waves).filter(|(seen, _)| released.contains(&seen.id)) {
@@ -450,12 +450,12 @@ impl Model {
             }
             Event::JumpClock(seconds) => self.now += jiff::SignedDuration::from_secs(*seconds),
             Event::Hold(is_held) => self.is_held = *is_held,
-            Event::Judge if !self.rollout.must_begin() => self.rollout.judged = true,
+            Event::Guard if !self.rollout.must_begin() => self.rollout.guarded = true,
             Event::Restore if self.rollout.state.is_running() => {
-                let Rollout { state, reason, judged, .. } = &mut self.rollout;
-                (*state, *reason, *judged) = (State::Stopped, Reason::Restored, false);
+                let Rollout { state, reason, guarded, .. } = &mut self.rollout;
+                (*state, *reason, *guarded) = (State::Stopped, Reason::Restored, false);
             }
-            Event::Edit(_) | Event::Judge | Event::Restore => {}
+            Event::Edit(_) | Event::Guard | Event::Restore => {}
             Event::Pause => self.command(|rollout, _| rollout.pause()),
             Event::Resume => self.command(|rollout, _| rollout.resume()),
             Event::Promote => self.command(|rollout, _| rollout.promote()),
@@ -497,7 +497,7 @@ impl Model {
             if self.rollout.reason == Reason::Aborted {
                 self.happen(&Event::Edit(self.rollout.newest % 4 + 1))?;
             }
-            self.happen(&Event::Judge)?;
+            self.happen(&Event::Guard)?;
             self.tick(Duration::from_secs(10))?;
         }
         prop_assert!(self.has_ended(), "it has not ended: {:?} of {:?}", self.rollout, self.spec);

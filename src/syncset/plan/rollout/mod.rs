@@ -59,8 +59,8 @@ pub struct Rollout {
     pub failures: usize,
     /// How many had when somebody resumed it.
     pub tolerated: usize,
-    /// Whether the guard has judged what the step to the goal deletes.
-    pub judged: bool,
+    /// Whether the guard has checked what the step to the goal deletes.
+    pub guarded: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -103,8 +103,8 @@ pub enum Reason {
     /// It has ended.
     #[default]
     None,
-    /// The guard has yet to judge what it deletes.
-    Judging,
+    /// The guard has yet to check what it deletes.
+    Guarding,
     /// The guard holds what it would delete.
     Held,
     /// Clusters have their turns.
@@ -130,7 +130,7 @@ pub enum Reason {
 impl Reason {
     pub const ALL: [Self; 13] = [
         Self::None,
-        Self::Judging,
+        Self::Guarding,
         Self::Held,
         Self::Releasing,
         Self::EmptyWave,
@@ -147,7 +147,7 @@ impl Reason {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::None => "",
-            Self::Judging => "Judging",
+            Self::Guarding => "Guarding",
             Self::Held => "Held",
             Self::Releasing => "Releasing",
             Self::EmptyWave => "EmptyWave",

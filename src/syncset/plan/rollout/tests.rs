@@ -48,7 +48,7 @@ fn rollout() -> Rollout {
         promoted: 8,
         failures: 7,
         tolerated: 6,
-        judged: true,
+        guarded: true,
     }
 }
 
@@ -80,13 +80,13 @@ impl World {
         self.observed.clusters.append(&mut self.left);
     }
 
-    /// One decision. The guard has judged what has begun before it.
+    /// One decision. The guard has checked what has begun before it.
     fn tick(&mut self) {
         self.tick_after(TICK);
     }
 
     fn tick_after(&mut self, elapsed: Duration) {
-        self.rollout.judged |= !self.rollout.must_begin();
+        self.rollout.guarded |= !self.rollout.must_begin();
         let number = self.rollout.number;
         let had_turn = |seen: &&Seen| seen.turn.as_ref().is_some_and(|turn| turn.number == number);
         self.observed.gone = self.left.iter().filter(had_turn).map(|seen| seen.id).collect();
@@ -171,7 +171,7 @@ fn a_good_content_reaches_one_wave_after_the_other_and_becomes_the_stable_one() 
     let clusters = vec![cluster(1, &[false]), cluster(2, &[true]), cluster(3, &[false])];
     let mut world = World::new(spec(&canary(), None), clusters);
     world.tick();
-    world.is(State::Running, Reason::Judging);
+    world.is(State::Running, Reason::Guarding);
     assert_eq!((world.rollout.number, world.rollout.started, world.rollout.goal), (4, 5, 2));
     assert_eq!(world.play(10), [2, 1, 3]);
     world.is(State::Complete, Reason::None);
@@ -180,11 +180,11 @@ fn a_good_content_reaches_one_wave_after_the_other_and_becomes_the_stable_one() 
 }
 
 #[test]
-fn nobody_is_released_before_the_guard_has_judged_or_while_it_holds() {
+fn nobody_is_released_before_the_guard_has_checked_or_while_it_holds() {
     let mut world = World::new(spec(&canary(), None), vec![cluster(1, &[true])]);
     world.tick();
     let (waiting, moves) = decide(SYNCSET, &world.spec, &world.rollout, &world.observed, TICK);
-    assert_eq!((waiting.reason, moves), (Reason::Judging, Vec::new()));
+    assert_eq!((waiting.reason, moves), (Reason::Guarding, Vec::new()));
     world.observed.is_held = true;
     world.tick();
     world.is(State::Running, Reason::Held);
@@ -219,7 +219,7 @@ fn a_failure_rolls_all_clusters_back_and_says_why() {
     world.tick();
     world.at(1).applied = Applied::Never;
     world.tick();
-    world.is(State::RollingBack, Reason::Judging);
+    world.is(State::RollingBack, Reason::Guarding);
     let turn = world.play(3);
     assert_eq!(turn, [1, 1], "the first one is that of the rollout");
     world.is(State::RolledBack, Reason::None);
@@ -455,8 +455,8 @@ fn an_edit_begins_anew_and_clusters_keep_what_they_have_until_their_turn() {
     assert_eq!(world.play(1), [1]);
     (world.rollout.newest, world.rollout.edited) = (3, 6);
     world.tick();
-    world.is(State::Running, Reason::Judging);
-    assert_eq!((world.rollout.goal, world.rollout.stable, world.rollout.judged), (3, Some(1), false));
+    world.is(State::Running, Reason::Guarding);
+    assert_eq!((world.rollout.goal, world.rollout.stable, world.rollout.guarded), (3, Some(1), false));
     assert_eq!(world.at(1).turn.as_ref().map(|turn| turn.revision), Some(2));
     assert_eq!(world.play(4), [1, 2]);
     world.is(State::Complete, Reason::None);
@@ -470,7 +470,7 @@ fn an_edit_back_to_the_stable_content_is_an_undo_without_waves() {
     assert_eq!(world.play(2), [1, 3]);
     (world.rollout.newest, world.rollout.edited) = (1, 6);
     world.tick();
-    world.is(State::RollingBack, Reason::Judging);
+    world.is(State::RollingBack, Reason::Guarding);
     assert_eq!(world.play(4), [1, 3], "who has it already is left alone");
     world.is(State::Complete, Reason::None);
     assert_eq!((world.rollout.stable, world.rollout.newest), (Some(1), 1));
@@ -611,7 +611,7 @@ fn an_edit_that_waits_is_not_promoted() {
     assert!(world.rollout.clone().promote().is_ok());
     world.rollout.edited += 1;
     let refused = world.rollout.clone().promote().expect_err("it begins anew").to_string();
-    assert_eq!(refused, "the rollout is Running (Judging), and only one that waits for it can be promoted");
+    assert_eq!(refused, "the rollout is Running (Guarding), and only one that waits for it can be promoted");
 }
 
 #[test]
@@ -663,7 +663,7 @@ fn what_was_aborted_begins_with_an_edit_or_is_undone() {
     let mut edited = World { spec: world.spec.clone(), rollout: world.rollout.clone(), ..world };
     (edited.rollout.newest, edited.rollout.edited) = (3, 6);
     edited.tick();
-    edited.is(State::Running, Reason::Judging);
+    edited.is(State::Running, Reason::Guarding);
     edited.rollout = edited.rollout.clone().abort().expect("it runs again").undo(Some(2), &[1, 2, 3]).expect("kept");
     edited.tick();
     assert_eq!(edited.play(4), [1, 2], "whoever has it already is looked at again");
@@ -699,7 +699,7 @@ fn a_command_for_a_state_that_has_passed_is_refused_and_says_what_is_now() {
         assert_eq!(text, message);
     }
     let back = stopped.clone().undo(None, &[1, 2]).expect("it can be undone");
-    assert_eq!((back.state, back.goal, back.number, back.judged), (State::RollingBack, 1, 4, false));
+    assert_eq!((back.state, back.goal, back.number, back.guarded), (State::RollingBack, 1, 4, false));
     let paused = back.pause().expect("it runs").resume().expect("it was paused");
     assert_eq!(paused.state, State::RollingBack, "where it leads is remembered");
     let again = Rollout { state: State::RolledBack, ..stopped }.undo(Some(2), &[1, 2]).expect("it is kept");

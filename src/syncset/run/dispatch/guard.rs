@@ -73,7 +73,7 @@ pub(super) struct Subject {
 #[derive(Debug, Serialize)]
 struct StoredGuard {
     syncset: Uuid,
-    judged: i64,
+    checked: i64,
     gone: bool,
     held: bool,
     cause: Option<&'static str>,
@@ -130,7 +130,7 @@ impl DeletionGuard<'_> {
     /// edit, before its rollout has begun. After an abort no cluster moves: the revision is read without its
     /// mode, so that no object counts as dropped, and only which clusters the syncset is for does.
     pub(super) async fn read(&self, syncsets: &[Uuid]) -> Result<Vec<Subject>, DispatchError> {
-        const QUERY: &str = "judge_syncsets";
+        const QUERY: &str = "check_syncsets";
         const TEXT: &str = "select i.id::text, d.id is not null, \
                coalesce(case d.kind when 'syncsets' then 'SyncSet' when 'selectorsyncsets' then 'SelectorSyncSet' end, \
                  nullif(g.kind, ''), r.kind, ''), \
@@ -270,7 +270,7 @@ impl DeletionGuard<'_> {
         }
         decisions.guards.push(StoredGuard {
             syncset: id,
-            judged: self.version,
+            checked: self.version,
             gone: subject.state == SyncsetState::Gone,
             held: cause.is_some(),
             cause: cause.map(Cause::as_str),
@@ -298,10 +298,10 @@ impl Decisions {
     /// Writes it. Returns false, and the transaction must not be committed, if something was approved since it was read.
     pub(super) async fn write(&self, transaction: &mut Transaction<'static>) -> Result<bool, DispatchError> {
         const GUARDS: &str = "insert into towline_guard as g \
-             (syncset, judged, gone, held, clusters, since, tracks, cause, kind, namespace, name, always, approved, generation, revision) \
-             select r.syncset, r.judged, r.gone, r.held, r.clusters, coalesce(r.since, now()), r.tracks, r.cause, r.kind, r.namespace, r.name, \
+             (syncset, checked, gone, held, clusters, since, tracks, cause, kind, namespace, name, always, approved, generation, revision) \
+             select r.syncset, r.checked, r.gone, r.held, r.clusters, coalesce(r.since, now()), r.tracks, r.cause, r.kind, r.namespace, r.name, \
                r.always, r.approved, r.generation, r.revision from jsonb_populate_recordset(null::towline_guard, $1) r order by r.syncset \
-             on conflict (syncset) do update set judged = excluded.judged, gone = excluded.gone, held = excluded.held, \
+             on conflict (syncset) do update set checked = excluded.checked, gone = excluded.gone, held = excluded.held, \
                clusters = excluded.clusters, tracks = excluded.tracks, cause = excluded.cause, kind = excluded.kind, \
                namespace = excluded.namespace, name = excluded.name, always = excluded.always, approved = excluded.approved, \
                generation = case when excluded.gone then g.generation else excluded.generation end, \

@@ -79,7 +79,7 @@ struct Due {
     syncset: Uuid,
     number: i64,
     /// Whether the guard has yet to check it.
-    is_unjudged: bool,
+    is_unguarded: bool,
 }
 
 /// The syncset of a rollout, as the transaction reads it.
@@ -151,7 +151,7 @@ impl Dispatch {
     /// The dispatcher's cursor, whether there is any rollout, and those that may have something to do.
     async fn look(&self) -> Result<(i64, bool, Vec<Due>), DispatchError> {
         const QUERY: &str = "rollouts_due";
-        const TEXT: &str = "select k.cursor, exists (select from towline_rollout), r.syncset::text, r.number, not r.judged \
+        const TEXT: &str = "select k.cursor, exists (select from towline_rollout), r.syncset::text, r.number, not r.guarded \
              from towline_claim k left join towline_rollout r on r.state in ('Running', 'RollingBack') \
                or (r.started < r.edited and not (r.state = 'Stopped' and r.reason in ('Paused', 'Restored'))) \
              where k.name = 'dispatcher' order by r.syncset";
@@ -160,8 +160,8 @@ impl Dispatch {
         let mut due = Vec::new();
         for row in &rows {
             let Some(id) = column::<Option<&str>>(QUERY, row, 2)? else { continue };
-            let (number, is_unjudged) = (column(QUERY, row, 3)?, column(QUERY, row, 4)?);
-            due.push(Due { syncset: uuid(QUERY, id)?, number, is_unjudged });
+            let (number, is_unguarded) = (column(QUERY, row, 3)?, column(QUERY, row, 4)?);
+            due.push(Due { syncset: uuid(QUERY, id)?, number, is_unguarded });
         }
         Ok((column(QUERY, first, 0)?, column(QUERY, first, 1)?, due))
     }
@@ -178,7 +178,7 @@ impl Dispatch {
     ) -> Result<Option<u64>, DispatchError> {
         *next = None;
         let mut decisions = Decisions::default();
-        if due.is_unjudged {
+        if due.is_unguarded {
             let guard = DeletionGuard { database: &self.database, is_guarding: self.is_guarding, version: cursor };
             for subject in guard.read(&[due.syncset]).await? {
                 guard.check(subject, &mut decisions).await?;
@@ -195,9 +195,9 @@ impl Dispatch {
         let now = Instant::now();
         let elapsed = rollouts.stored.get(&due.syncset).map_or(Duration::ZERO, |stored| now.duration_since(*stored));
         let before = &subject.rollout;
-        let judged = before.judged || (due.is_unjudged && due.number == before.number);
-        let judged = Rollout { judged, ..before.clone() };
-        let (after, moves) = decide(subject.id, spec, &judged, &observed, elapsed);
+        let guarded = before.guarded || (due.is_unguarded && due.number == before.number);
+        let guarded = Rollout { guarded, ..before.clone() };
+        let (after, moves) = decide(subject.id, spec, &guarded, &observed, elapsed);
         let is_same = Rollout { clock: before.clock, ..after.clone() } == *before;
         let is_stored = !is_same || !moves.is_empty() || after.clock.saturating_sub(before.clock) >= STORE_EVERY;
         let mut clusters = concerned(&mut transaction, &Concern::default(), &decisions.released).await?;
@@ -221,7 +221,7 @@ impl Dispatch {
         *next = (has_begun && after.state.is_running()).then_some(Due {
             syncset: due.syncset,
             number: after.number,
-            is_unjudged: !after.judged,
+            is_unguarded: !after.guarded,
         });
         Ok(Some(asked))
     }
@@ -446,8 +446,8 @@ async fn write(
     moves: &[Move],
 ) -> Result<(), DispatchError> {
     const ROLLOUT: &str = "update towline_rollout r set (started, number, stable, goal, state, reason, message, wave, clock, settled, \
-           checking, promoted, failures, tolerated, judged, since, actor) = (select n.started, n.number, n.stable, n.goal, n.state, \
-           n.reason, n.message, n.wave, n.clock, n.settled, n.checking, n.promoted, n.failures, n.tolerated, n.judged, \
+           checking, promoted, failures, tolerated, guarded, since, actor) = (select n.started, n.number, n.stable, n.goal, n.state, \
+           n.reason, n.message, n.wave, n.clock, n.settled, n.checking, n.promoted, n.failures, n.tolerated, n.guarded, \
            case when (r.number, r.state, r.reason, r.wave) = (n.number, n.state, n.reason, n.wave) then r.since else clock_timestamp() end, \
            case when (r.number, r.state) = (n.number, n.state) then r.actor else '' end \
            from jsonb_populate_record(null::towline_rollout, $2) n) where r.syncset = $1::text::uuid";

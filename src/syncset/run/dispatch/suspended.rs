@@ -101,7 +101,7 @@ async fn approve_one(database: &Database, suspended: &SuspendedSyncset, by: &Aut
     ];
     let mut transaction = database.begin("approve", super::WITHIN).await?;
     // The guard's decisions are written under a lock of the same row.
-    if transaction.execute("lock_judging", LOCK, &[]).await? == 0 {
+    if transaction.execute("lock_claim_for_check", LOCK, &[]).await? == 0 {
         return Err(DispatchError::Restoring);
     }
     if transaction.execute("approve_syncset", RELEASE, &as_read).await? == 0 {

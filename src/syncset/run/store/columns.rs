@@ -102,7 +102,7 @@ pub(super) struct ClusterColumns {
 #[derive(Debug, PartialEq, Deserialize)]
 pub(super) struct GuardColumns {
     syncset: Uuid,
-    judged: i64,
+    checked: i64,
     gone: bool,
     held: bool,
 }
@@ -347,7 +347,7 @@ impl TryFrom<ClusterColumns> for ClusterRow {
 
 impl From<GuardColumns> for GuardRow {
     fn from(columns: GuardColumns) -> Self {
-        Self { syncset: columns.syncset, judged: columns.judged, gone: columns.gone, held: columns.held }
+        Self { syncset: columns.syncset, checked: columns.checked, gone: columns.gone, held: columns.held }
     }
 }
 

@@ -253,7 +253,7 @@ static STATEMENT: LazyLock<String> = LazyLock::new(|| {
            (select f.name from target c join towline_identity i on i.cluster = c.id cross join lateral ( \
               select o.name from towline_identity f join clusters o on o.kind = 'clusters' and o.id = f.cluster \
               where f.namespace = i.namespace and f.identity = i.identity and f.since < i.since order by f.since limit 1) f), \
-           (select coalesce(jsonb_agg(jsonb_build_object('syncset', g.syncset, 'judged', g.judged, 'gone', g.gone, \
+           (select coalesce(jsonb_agg(jsonb_build_object('syncset', g.syncset, 'checked', g.checked, 'gone', g.gone, \
                 'held', g.held)), '[]') from known join towline_guard g on g.syncset = known.id)::text, \
            (select coalesce(jsonb_object_agg(d.id, d.version), '{{}}') from known join towline_documents d \
               on d.kind in ('syncsets', 'selectorsyncsets') and d.id = known.id and d.deleted_at is null)::text, \

@@ -14,7 +14,9 @@ use super::refusal::Stop;
 use super::slot::ReconcileSlot;
 use super::worker::Worker;
 use crate::documents::Work;
-use crate::syncset::plan::health::{self, Entry, Health, Job, Judged, Place, Reading, Rules, Settings, Verdict, judge};
+use crate::syncset::plan::health::{
+    self, Assessment, Entry, Health, Job, ObjectStatus, Place, Reading, Rules, Settings, assess,
+};
 use crate::syncset::plan::name::{ObjectRef, SyncSetName};
 use crate::syncset::plan::pass::{Refusal, Refused};
 use crate::syncset::plan::rows::{AppliedRow, ResultRow};
@@ -145,7 +147,7 @@ impl Worker {
     ) -> Result<Ended, ReconcileError> {
         let Some(cluster) = read.identity() else { return Ok(Ended::Read(BTreeMap::new())) };
         let before = self.store.health(work.cluster, sent.0.keys().copied()).await?;
-        let mut found: BTreeMap<ObjectRef, (Judged, Option<Job>)> = BTreeMap::new();
+        let mut found: BTreeMap<ObjectRef, (Assessment, Option<Job>)> = BTreeMap::new();
         let asked = sent.with_a_rule(&read.plan);
         let rules = |id: &Uuid| read.plan.health_settings(*id).map(|settings| Rules::parse(&settings.rules, asked));
         let rules: BTreeMap<Uuid, Rules> = sent.0.keys().filter_map(|id| Some((*id, rules(id)?))).collect();
@@ -159,8 +161,8 @@ impl Worker {
             let group = api_version.split_once('/').map_or("", |(group, _)| group);
             let take = |of: &ObjectRef, object: &Value| {
                 let rules = objects.get(of).and_then(|syncset| rules.get(syncset));
-                let judged = judge(group, kind, object, rules.and_then(|rules| rules.of(group, kind)));
-                (judged, Job::of(group, kind, object))
+                let assessed = assess(group, kind, object, rules.and_then(|rules| rules.of(group, kind)));
+                (assessed, Job::of(group, kind, object))
             };
             let wanted = objects.keys().cloned().collect();
             let reading = executor.read_whole((api_version, kind), &wanted, take);
@@ -180,11 +182,15 @@ impl Worker {
             for object in wanted {
                 let of_object = match answers.remove(&object) {
                     Some(Ok(Some(of_object))) => of_object,
-                    Some(Ok(None)) => (Judged::of(Verdict::Progressing, NOT_FOUND, "there is no such object"), None),
-                    Some(Err(Refused { message, .. })) => (Judged::of(Verdict::Unknown, "NotRead", &message), None),
+                    Some(Ok(None)) => {
+                        (Assessment::of(ObjectStatus::Progressing, NOT_FOUND, "there is no such object"), None)
+                    }
+                    Some(Err(Refused { message, .. })) => {
+                        (Assessment::of(ObjectStatus::Unknown, "NotRead", &message), None)
+                    }
                     None => {
                         let message = "too many objects are not among those with our label";
-                        (Judged::of(Verdict::Unknown, "NotRead", message), None)
+                        (Assessment::of(ObjectStatus::Unknown, "NotRead", message), None)
                     }
                 };
                 found.insert(object, of_object);
@@ -198,10 +204,10 @@ impl Worker {
         let of_syncset = |(id, objects): (Uuid, Vec<SentObject>)| {
             let (inputs, within) = settings(&id)?;
             let reading = |SentObject { object, uid, .. }: SentObject| {
-                let (judged, job) = found.get(&object).cloned()?;
-                let is_gone = judged.reason == NOT_FOUND;
+                let (assessed, job) = found.get(&object).cloned()?;
+                let is_gone = assessed.reason == NOT_FOUND;
                 let job = job.or_else(|| uid.filter(|_| is_gone).map(Job::Gone));
-                Some(Reading { object, judged, job })
+                Some(Reading { object, assessed, job })
             };
             let readings = objects.into_iter().filter_map(reading).collect();
             Some((id, Health::read(Place { inputs, cluster }, before.get(&id), readings, within, now)))

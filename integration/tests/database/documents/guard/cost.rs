@@ -19,7 +19,7 @@ fn many_syncsets_of_one_turn_are_all_checked_before_the_cursor_moves() {
         }
         assert_eq!(world.leader.turn().await.changes, 35);
         let checked =
-            "select count(*) from towline_guard g join syncsets s on s.id = g.syncset where g.judged >= s.version";
+            "select count(*) from towline_guard g join syncsets s on s.id = g.syncset where g.checked >= s.version";
         assert_eq!(world.stage.number(checked).await, 35);
         assert_eq!(world.stage.number(CURSOR).await, world.stage.number(NEWEST).await);
     });
@@ -29,7 +29,7 @@ fn many_syncsets_of_one_turn_are_all_checked_before_the_cursor_moves() {
 #[test]
 fn checking_costs_the_same_statements_however_many_clusters_there_are() {
     run(async {
-        let stage = Stage::new("judged").await;
+        let stage = Stage::new("checked").await;
         stage.run("create schema statistics; create extension pg_stat_statements schema statistics").await;
         let leader = Leader::of(&stage).await;
         let (writer, selects) = (stage.writer(), of_env("prod"));

@@ -52,7 +52,7 @@ fn a_way_back_that_drops_what_the_rollout_has_sent_is_held() {
         world.changes(annotated(rolling(selector(2, &selects, 10, &added)), "x")).await;
         assert_eq!(world.suspended().await, None);
         // The document stays as it is.
-        world.stage.run("update towline_rollout set goal = stable, judged = false, state = 'RollingBack'").await;
+        world.stage.run("update towline_rollout set goal = stable, guarded = false, state = 'RollingBack'").await;
         world.changes(annotated(rolling(selector(2, &selects, 10, &added)), "y")).await;
         assert_eq!(
             (world.suspended().await, world.deletions().await),
@@ -61,7 +61,7 @@ fn a_way_back_that_drops_what_the_rollout_has_sent_is_held() {
         approve(&world.stage.database(), None).await.expect("it is approved");
         world.changes(annotated(rolling(selector(2, &selects, 10, &added)), "z")).await;
         assert_eq!((world.suspended().await, world.deletions().await), (None, Deletions::Allowed));
-        // Whom it is for is judged by the document, whatever the revision is.
+        // Whom it is for is read from the document, whatever the revision is.
         world.changes(rolling(selector(3, &of_env("test"), 10, &added))).await;
         assert_eq!(world.suspended().await, Some((12, 12, Cause::Many)));
     });
@@ -97,7 +97,7 @@ fn after_an_abort_nothing_is_held_that_clusters_keep() {
         assert_eq!(world.suspended().await, None);
         world
             .stage
-            .run("update towline_rollout set goal = stable, judged = false, state = 'RollingBack', reason = ''")
+            .run("update towline_rollout set goal = stable, guarded = false, state = 'RollingBack', reason = ''")
             .await;
         world.changes(annotated(with_a_namespace(), "y")).await;
         assert!(world.suspended().await.is_some_and(|(.., cause)| cause == Cause::Precious));
@@ -117,7 +117,7 @@ fn an_approval_is_of_the_revision_that_was_shown() {
         // Back to the second one, of which as much is held at the same generation.
         world
             .stage
-            .run("update towline_rollout set started = edited, goal = 2, judged = false, state = 'RollingBack'")
+            .run("update towline_rollout set started = edited, goal = 2, guarded = false, state = 'RollingBack'")
             .await;
         world.changes(annotated(rolling(selector(4, &selects, 1, &[])), "x")).await;
         let now = suspended(&database).await.expect("a list");

@@ -242,7 +242,7 @@ fn inputs_follow_the_secrets_that_a_syncset_may_copy_and_no_others() {
 /// What a pass is about to delete is still to be deleted if it would plan the same.
 #[test]
 fn a_deletion_goes_ahead_after_changes_that_concern_neither_what_is_wanted_nor_who_may_delete() {
-    let guard = |held| GuardRow { syncset: Uuid::from_u128(9), judged: 900, gone: true, held };
+    let guard = |held| GuardRow { syncset: Uuid::from_u128(9), checked: 900, gone: true, held };
     let before = || Snapshot {
         with_applied: BTreeSet::from([Uuid::from_u128(9)]),
         guards: vec![guard(false)],

@@ -1,7 +1,7 @@
 //! What the status of one object says of its health.
 //!
-//! Built-in kinds are judged as kstatus (`sigs.k8s.io/cli-utils`) does, with four differences: a load balancer without an address and a Job that
-//! runs are not current, and a Pod that has ended with an error, or whose init container crashes, has failed. Kinds of others are judged by the conditions that most of them have.
+//! Built-in kinds are assessed as kstatus (`sigs.k8s.io/cli-utils`) does, with four differences: a load balancer without an address and a Job that
+//! runs are not current, and a Pod that has ended with an error, or whose init container crashes, has failed. Kinds of others are assessed by the conditions that most of them have.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -15,7 +15,7 @@ pub(super) const NO_STATUS: &str = "NoStatus";
 const LONGEST_REASON: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Verdict {
+pub enum ObjectStatus {
     Current,
     Progressing,
     /// It has no status at all: after a while that counts as current.
@@ -26,31 +26,31 @@ pub enum Verdict {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Judged {
-    pub verdict: Verdict,
+pub struct Assessment {
+    pub status: ObjectStatus,
     /// In a word.
     pub reason: String,
     /// At most 256 characters.
     pub message: String,
 }
 
-impl Judged {
+impl Assessment {
     pub fn current() -> Self {
-        Self { verdict: Verdict::Current, reason: String::new(), message: String::new() }
+        Self { status: ObjectStatus::Current, reason: String::new(), message: String::new() }
     }
 
-    pub fn of(verdict: Verdict, reason: &str, message: &str) -> Self {
+    pub fn of(status: ObjectStatus, reason: &str, message: &str) -> Self {
         let is_word = |letter: &char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-' | '.' | ':');
         let reason: String = reason.chars().filter(is_word).take(LONGEST_REASON).collect();
-        Self { verdict, reason, message: shortened(message, LONGEST_MESSAGE) }
+        Self { status, reason, message: shortened(message, LONGEST_MESSAGE) }
     }
 
     fn progressing(reason: &str, message: impl AsRef<str>) -> Self {
-        Self::of(Verdict::Progressing, reason, message.as_ref())
+        Self::of(ObjectStatus::Progressing, reason, message.as_ref())
     }
 
     fn failed(reason: &str, message: impl AsRef<str>) -> Self {
-        Self::of(Verdict::Failed, reason, message.as_ref())
+        Self::of(ObjectStatus::Failed, reason, message.as_ref())
     }
 }
 
@@ -64,7 +64,7 @@ pub(super) fn shortened(text: &str, most: usize) -> String {
 }
 
 /// Whether the objects of a kind have to be read: most built-in kinds have no status that could say anything, and Secrets are never read.
-pub(super) fn is_judged(group: &str, kind: &str) -> bool {
+pub(super) fn is_assessed(group: &str, kind: &str) -> bool {
     !is_built_in(group)
         || matches!(
             (group, kind),
@@ -110,21 +110,21 @@ pub(super) fn has_finished(group: &str, kind: &str, object: &Value) -> bool {
     (group, kind) == ("batch", "Job") && deletes_itself && (is_true("Complete") || is_true("Failed"))
 }
 
-/// Judges an object by the rule for its kind, if there is one, or if its kind [`is_judged`].
-pub fn judge(group: &str, kind: &str, object: &Value, rule: Option<&Parsed>) -> Judged {
+/// Assesses an object by the rule for its kind, if there is one, or if its kind [`is_assessed`].
+pub fn assess(group: &str, kind: &str, object: &Value, rule: Option<&Parsed>) -> Assessment {
     let is_being_deleted = object.pointer("/metadata/deletionTimestamp").is_some_and(|at| !at.is_null());
     if is_being_deleted && !has_finished(group, kind, object) {
-        return Judged::progressing("Terminating", "the object is being deleted");
+        return Assessment::progressing("Terminating", "the object is being deleted");
     }
     let generation = number(object, "/metadata/generation");
     if let (Some(generation), Some(observed)) = (generation, number(object, "/status/observedGeneration"))
         && observed < generation
     {
         let message = format!("its controller has seen generation {observed} of {generation}");
-        return Judged::progressing("NotObserved", message);
+        return Assessment::progressing("NotObserved", message);
     }
     if let Some(rule) = rule {
-        return rule.judge(object);
+        return rule.assess(object);
     }
     match (group, kind) {
         ("apps", "Deployment") => deployment(object),
@@ -136,7 +136,7 @@ pub fn judge(group: &str, kind: &str, object: &Value, rule: Option<&Parsed>) -> 
         ("", "Service") => service(object),
         ("", "PersistentVolumeClaim") => claim(object),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => definition(object),
-        ("policy", "PodDisruptionBudget") => Judged::current(),
+        ("policy", "PodDisruptionBudget") => Assessment::current(),
         _ => by_conditions(object, generation),
     }
 }
@@ -163,30 +163,30 @@ fn is(condition: Option<&Value>, status: &str) -> bool {
 }
 
 /// A condition's own words, or these.
-fn by(verdict: Verdict, condition: &Value, reason: &str) -> Judged {
+fn by(status: ObjectStatus, condition: &Value, reason: &str) -> Assessment {
     let (of_condition, message) = (text(condition, "/reason"), text(condition, "/message"));
     let reason = if of_condition.is_empty() { reason } else { of_condition };
     let kind = text(condition, "/type");
-    let status = || format!("its condition {kind} is {}", text(condition, "/status"));
-    Judged::of(verdict, reason, if message.is_empty() { status() } else { message.to_owned() }.as_str())
+    let told = || format!("its condition {kind} is {}", text(condition, "/status"));
+    Assessment::of(status, reason, if message.is_empty() { told() } else { message.to_owned() }.as_str())
 }
 
 /// The first of these comparisons that does not hold: a count that is too low.
-fn too_few(of: i64, counts: &[(&str, &str, i64)]) -> Option<Judged> {
+fn too_few(of: i64, counts: &[(&str, &str, i64)]) -> Option<Assessment> {
     let (reason, what, found) = counts.iter().find(|(_, _, found)| *found < of)?;
-    Some(Judged::progressing(reason, format!("{found} of {of} replicas are {what}")))
+    Some(Assessment::progressing(reason, format!("{found} of {of} replicas are {what}")))
 }
 
-fn extra(wanted: i64, found: i64) -> Option<Judged> {
+fn extra(wanted: i64, found: i64) -> Option<Assessment> {
     let message = || format!("{} replicas are to be removed", found - wanted);
-    (found > wanted).then(|| Judged::progressing("ExtraReplicas", message()))
+    (found > wanted).then(|| Assessment::progressing("ExtraReplicas", message()))
 }
 
-fn deployment(object: &Value) -> Judged {
+fn deployment(object: &Value) -> Assessment {
     let (wanted, found) = (number(object, "/spec/replicas").unwrap_or(1), count(object, "/status/replicas"));
     let (progress, available) = (condition(object, "Progressing"), condition(object, "Available"));
     if let Some(progress) = progress.filter(|progress| text(progress, "/reason") == "ProgressDeadlineExceeded") {
-        return by(Verdict::Failed, progress, "ProgressDeadlineExceeded");
+        return by(ObjectStatus::Failed, progress, "ProgressDeadlineExceeded");
     }
     let updated = count(object, "/status/updatedReplicas");
     let too_few_made = too_few(wanted, &[("TooFewReplicas", "there", found), ("TooFewUpdated", "updated", updated)]);
@@ -200,15 +200,15 @@ fn deployment(object: &Value) -> Judged {
                 is(Some(progress), "True") && text(progress, "/reason") == "NewReplicaSetAvailable"
             });
             (!is_done && !no_deadline)
-                .then(|| Judged::progressing("NotAvailable", "its newest ReplicaSet is not available"))
+                .then(|| Assessment::progressing("NotAvailable", "its newest ReplicaSet is not available"))
         })
-        .or_else(|| (!is(available, "True")).then(|| Judged::progressing("NotAvailable", "it is not available")))
-        .unwrap_or_else(Judged::current)
+        .or_else(|| (!is(available, "True")).then(|| Assessment::progressing("NotAvailable", "it is not available")))
+        .unwrap_or_else(Assessment::current)
 }
 
-fn stateful_set(object: &Value) -> Judged {
+fn stateful_set(object: &Value) -> Assessment {
     if text(object, "/spec/updateStrategy/type") == "OnDelete" {
-        return Judged::current();
+        return Assessment::current();
     }
     let (wanted, found) = (number(object, "/spec/replicas").unwrap_or(1), count(object, "/status/replicas"));
     let (ready, updated) = (count(object, "/status/readyReplicas"), count(object, "/status/updatedReplicas"));
@@ -219,7 +219,7 @@ fn stateful_set(object: &Value) -> Judged {
     }
     if let Some(partition) = number(object, "/spec/updateStrategy/rollingUpdate/partition") {
         let of = (wanted - partition).max(0);
-        return too_few(of, &[("TooFewUpdated", "updated", updated)]).unwrap_or_else(Judged::current);
+        return too_few(of, &[("TooFewUpdated", "updated", updated)]).unwrap_or_else(Assessment::current);
     }
     if let Some(few) =
         too_few(wanted, &[("TooFewCurrent", "of its revision", count(object, "/status/currentReplicas"))])
@@ -227,18 +227,18 @@ fn stateful_set(object: &Value) -> Judged {
         return few;
     }
     if text(object, "/status/currentRevision") == text(object, "/status/updateRevision") {
-        Judged::current()
+        Assessment::current()
     } else {
-        Judged::progressing("Updating", "its pods are being updated")
+        Assessment::progressing("Updating", "its pods are being updated")
     }
 }
 
-fn daemon_set(object: &Value) -> Judged {
+fn daemon_set(object: &Value) -> Assessment {
     if number(object, "/status/observedGeneration").is_none() {
-        return Judged::progressing("NotObserved", "its controller has not seen it");
+        return Assessment::progressing("NotObserved", "its controller has not seen it");
     }
     let Some(wanted) = number(object, "/status/desiredNumberScheduled") else {
-        return Judged::progressing("NotScheduled", "on how many nodes it runs is not known");
+        return Assessment::progressing("NotScheduled", "on how many nodes it runs is not known");
     };
     let of = |field: &str| count(object, &format!("/status/{field}"));
     let counts = [
@@ -247,12 +247,12 @@ fn daemon_set(object: &Value) -> Judged {
         ("TooFewAvailable", "available", of("numberAvailable")),
         ("TooFewReady", "ready", of("numberReady")),
     ];
-    too_few(wanted, &counts).unwrap_or_else(Judged::current)
+    too_few(wanted, &counts).unwrap_or_else(Assessment::current)
 }
 
-fn replica_set(object: &Value) -> Judged {
+fn replica_set(object: &Value) -> Assessment {
     if let Some(failure) = condition(object, "ReplicaFailure").filter(|failure| is(Some(failure), "True")) {
-        return by(Verdict::Progressing, failure, "ReplicaFailure");
+        return by(ObjectStatus::Progressing, failure, "ReplicaFailure");
     }
     let (wanted, found) = (number(object, "/spec/replicas").unwrap_or(1), count(object, "/status/replicas"));
     let counts = [
@@ -260,114 +260,117 @@ fn replica_set(object: &Value) -> Judged {
         ("TooFewAvailable", "available", count(object, "/status/availableReplicas")),
         ("TooFewReady", "ready", count(object, "/status/readyReplicas")),
     ];
-    too_few(wanted, &counts).or_else(|| extra(wanted, found)).unwrap_or_else(Judged::current)
+    too_few(wanted, &counts).or_else(|| extra(wanted, found)).unwrap_or_else(Assessment::current)
 }
 
-fn job(object: &Value) -> Judged {
+fn job(object: &Value) -> Assessment {
     if let Some(failed) = condition(object, "Failed").filter(|failed| is(Some(failed), "True")) {
-        return by(Verdict::Failed, failed, "JobFailed");
+        return by(ObjectStatus::Failed, failed, "JobFailed");
     }
     if is(condition(object, "Complete"), "True") {
-        return Judged::current();
+        return Assessment::current();
     }
     if object.pointer("/spec/suspend") == Some(&Value::Bool(true)) {
-        return Judged::progressing("Suspended", "it is suspended");
+        return Assessment::progressing("Suspended", "it is suspended");
     }
     let succeeded = count(object, "/status/succeeded");
     let message = format!("{} pods run, {succeeded} have succeeded", count(object, "/status/active"));
-    Judged::progressing("JobRunning", message)
+    Assessment::progressing("JobRunning", message)
 }
 
-fn pod(object: &Value) -> Judged {
+fn pod(object: &Value) -> Assessment {
     match text(object, "/status/phase") {
-        "Succeeded" => Judged::current(),
+        "Succeeded" => Assessment::current(),
         "Failed" => {
             let (reason, message) = (text(object, "/status/reason"), text(object, "/status/message"));
-            Judged::failed(
+            Assessment::failed(
                 if reason.is_empty() { "PodFailed" } else { reason },
                 if message.is_empty() { "a container has ended with an error" } else { message },
             )
         }
-        "Running" if is(condition(object, "Ready"), "True") => Judged::current(),
+        "Running" if is(condition(object, "Ready"), "True") => Assessment::current(),
         "Running" => crashing(object).unwrap_or_else(|| match condition(object, "Ready") {
-            Some(ready) => by(Verdict::Progressing, ready, "NotReady"),
-            None => Judged::progressing("NotReady", "it is not ready"),
+            Some(ready) => by(ObjectStatus::Progressing, ready, "NotReady"),
+            None => Assessment::progressing("NotReady", "it is not ready"),
         }),
         _ => match condition(object, "PodScheduled").filter(|scheduled| is(Some(scheduled), "False")) {
             Some(scheduled) if text(scheduled, "/reason") == "Unschedulable" => {
-                by(Verdict::Failed, scheduled, "Unschedulable")
+                by(ObjectStatus::Failed, scheduled, "Unschedulable")
             }
-            _ => crashing(object).unwrap_or_else(|| Judged::progressing("Pending", "it has not started")),
+            _ => crashing(object).unwrap_or_else(|| Assessment::progressing("Pending", "it has not started")),
         },
     }
 }
 
 /// A container that crashes again and again.
-fn crashing(pod: &Value) -> Option<Judged> {
+fn crashing(pod: &Value) -> Option<Assessment> {
     let of = |list: &str| pod.pointer(list).and_then(Value::as_array).into_iter().flatten();
     let mut containers = of("/status/initContainerStatuses").chain(of("/status/containerStatuses"));
     let crashing = containers.find(|container| text(container, "/state/waiting/reason") == "CrashLoopBackOff")?;
-    Some(Judged::failed("CrashLoopBackOff", format!("container {} crashes again and again", text(crashing, "/name"))))
+    Some(Assessment::failed(
+        "CrashLoopBackOff",
+        format!("container {} crashes again and again", text(crashing, "/name")),
+    ))
 }
 
-fn service(object: &Value) -> Judged {
+fn service(object: &Value) -> Assessment {
     if text(object, "/spec/type") != "LoadBalancer" {
-        return Judged::current();
+        return Assessment::current();
     }
     let addresses = object.pointer("/status/loadBalancer/ingress").and_then(Value::as_array).into_iter().flatten();
     let mut addresses =
         addresses.filter(|address| !text(address, "/ip").is_empty() || !text(address, "/hostname").is_empty());
     if addresses.next().is_some() {
-        Judged::current()
+        Assessment::current()
     } else {
-        Judged::progressing("NoAddress", "its load balancer has no address")
+        Assessment::progressing("NoAddress", "its load balancer has no address")
     }
 }
 
-fn claim(object: &Value) -> Judged {
+fn claim(object: &Value) -> Assessment {
     match text(object, "/status/phase") {
-        "Bound" => Judged::current(),
-        phase => Judged::progressing(
+        "Bound" => Assessment::current(),
+        phase => Assessment::progressing(
             "NotBound",
             format!("its phase is {}", if phase.is_empty() { "not known" } else { phase }),
         ),
     }
 }
 
-fn definition(object: &Value) -> Judged {
+fn definition(object: &Value) -> Assessment {
     if let Some(names) = condition(object, "NamesAccepted").filter(|names| is(Some(names), "False")) {
-        return by(Verdict::Failed, names, "NamesNotAccepted");
+        return by(ObjectStatus::Failed, names, "NamesNotAccepted");
     }
     match condition(object, "Established") {
-        Some(established) if is(Some(established), "True") => Judged::current(),
+        Some(established) if is(Some(established), "True") => Assessment::current(),
         Some(established) if is(Some(established), "False") && text(established, "/reason") != "Installing" => {
-            by(Verdict::Failed, established, "NotEstablished")
+            by(ObjectStatus::Failed, established, "NotEstablished")
         }
-        _ => Judged::progressing("Installing", "it is not served yet"),
+        _ => Assessment::progressing("Installing", "it is not served yet"),
     }
 }
 
 /// By the conditions that controllers of many kinds set.
-fn by_conditions(object: &Value, generation: Option<i64>) -> Judged {
+fn by_conditions(object: &Value, generation: Option<i64>) -> Assessment {
     let is_empty = |status: &Value| status.is_null() || status.as_object().is_some_and(serde_json::Map::is_empty);
     if object.get("status").is_none_or(is_empty) {
-        return Judged::of(Verdict::NoStatus, NO_STATUS, "it has no status");
+        return Assessment::of(ObjectStatus::NoStatus, NO_STATUS, "it has no status");
     }
     let is_true = |kind: &str| condition(object, kind).filter(|condition| is(Some(condition), "True"));
     if let Some(stalled) = is_true("Stalled") {
-        return by(Verdict::Failed, stalled, "Stalled");
+        return by(ObjectStatus::Failed, stalled, "Stalled");
     }
     if let Some(reconciling) = is_true("Reconciling") {
-        return by(Verdict::Progressing, reconciling, "Reconciling");
+        return by(ObjectStatus::Progressing, reconciling, "Reconciling");
     }
     let Some(decides) = condition(object, "Ready").or_else(|| condition(object, "Available")) else {
-        return Judged::of(Verdict::Unknown, "NoRule", "it has none of the conditions Ready and Available");
+        return Assessment::of(ObjectStatus::Unknown, "NoRule", "it has none of the conditions Ready and Available");
     };
     if let (Some(generation), Some(observed)) = (generation, number(decides, "/observedGeneration"))
         && observed < generation
     {
         let message = format!("its condition {} is of generation {observed} of {generation}", text(decides, "/type"));
-        return Judged::progressing("NotObserved", message);
+        return Assessment::progressing("NotObserved", message);
     }
-    if is(Some(decides), "True") { Judged::current() } else { by(Verdict::Progressing, decides, "NotReady") }
+    if is(Some(decides), "True") { Assessment::current() } else { by(ObjectStatus::Progressing, decides, "NotReady") }
 }
