@@ -108,12 +108,11 @@ fn a_worker_that_is_frozen_at_any_step_of_a_change_sends_nothing_more_when_anoth
         fleet.places.iter().for_each(|place| place.endpoint.hold(Hold::None));
         fleet.start_worker(KEYS).await;
         all_done(&fleet, 2).await;
-        fleet.workers[1].freeze().unwrap();
+        fleet.workers[1].terminate(LIMIT).await.unwrap();
         fleet.thaw(0);
         // It works on a cluster again when it knows that its claims had run out.
         change(&fleet, &json!([resource("e", "3")])).await;
         all_done(&fleet, 3).await;
-        fleet.thaw(1);
         let claims = Claims::read(&fleet.database).await;
         fenced(&fleet, &claims);
         // No write was on its way when the first worker was frozen, so there is no exception for one. A look that was about to connect is sent

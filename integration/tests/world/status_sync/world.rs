@@ -17,7 +17,7 @@ use tokio::sync::OnceCell;
 pub(crate) use crate::run;
 
 /// Longer than anything takes while two cores are busy with something else.
-pub(crate) const LIMIT: Duration = Duration::from_mins(1);
+pub(crate) const LIMIT: Duration = Duration::from_mins(2);
 /// Between the passes of a test's daemon.
 pub(crate) const INTERVAL: &str = "200ms";
 /// Passes that only a notification can ask for.

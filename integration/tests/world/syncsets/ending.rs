@@ -8,7 +8,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use crate::syncsets::commands::has_lines;
-use crate::syncsets::world::{LIMIT, Stage, run};
+use crate::syncsets::world::{LIMIT, Stage, TIME_PASSES, run};
 
 const HELD: &str = "example.com/wait";
 
@@ -116,7 +116,14 @@ fn what_a_finalizer_holds_is_named_until_it_is_gone_also_in_a_namespace_and_afte
             let succeeds = |name| entry(status, name).is_some_and(|entry| entry["result"] == "Success");
             succeeds("living") && succeeds("space") && entry(status, "removed").is_none()
         };
-        stage.status("west-1", "all of them to be gone", is_over).await;
+        // By now it looks for them once a minute.
+        eventually("all of them to be gone", LIMIT, async || {
+            stage.sql.batch_execute(TIME_PASSES).await.map_err(|error| error.to_string())?;
+            let status = stage.get(&path).await["status"].clone();
+            if is_over(&status) { Ok(()) } else { Err(status.to_string()) }
+        })
+        .await
+        .unwrap();
         // It is shown before it is stored.
         stage.at_rest().await;
         let status = stage.get(&path).await["status"].clone();

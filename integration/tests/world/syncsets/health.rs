@@ -17,7 +17,7 @@ use crate::syncsets::kinds::{definition, widget, widgets};
 use crate::syncsets::report::metric;
 use crate::syncsets::requests::Requests;
 use crate::syncsets::script::{Says, Script};
-use crate::syncsets::world::{LIMIT, SYNCSETS, Stage, condition, edge, run};
+use crate::syncsets::world::{LIMIT, SYNCSETS, Stage, TIME_PASSES, condition, edge, run};
 
 fn pod(stage: &Stage, name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": stage.namespace},
@@ -55,6 +55,34 @@ async fn has(stage: &Stage, wanted: &str, reason: Value) -> Value {
     let entry = |status: &Value| status["syncSets"][0]["health"].clone();
     let is_so = |status: &Value| entry(status)["state"] == wanted && entry(status)["reason"] == reason;
     entry(&stage.status("west-1", &format!("health {wanted} {reason}"), is_so).await)
+}
+
+/// As if so much time had passed since the objects of a syncset were first said not to be current, or to have failed. It is read again.
+async fn passes(stage: &Stage, syncset: &str, time: &str) {
+    let before = |field: &str, of: &str| format!("({of}->>'{field}')::timestamptz - interval '{time}'");
+    let text = format!(
+        "update towline_result set health = health || jsonb_build_object('next', now(), 'began', {}, 'objects', \
+           (select jsonb_agg(case when o ? 'failedSince' then o || jsonb_build_object('failedSince', {}) else o end) \
+              from jsonb_array_elements(health->'objects') o)) \
+         where name = '{syncset}' and jsonb_array_length(health->'objects') > 0; {TIME_PASSES}",
+        before("began", "health"),
+        before("failedSince", "o"),
+    );
+    stage.sql.batch_execute(&text).await.unwrap();
+}
+
+/// The health of the syncset, once a second reading has confirmed that it has failed.
+async fn has_failed(stage: &Stage, reason: &str) -> Value {
+    eventually("the failure to be confirmed", LIMIT, async || {
+        let health = stage.get(&stage.path("clustersyncs", "west-1")).await["status"]["syncSets"][0]["health"].clone();
+        if health["state"] == "Failed" && health["reason"] == reason {
+            return Ok(health);
+        }
+        passes(stage, "base", "15 s").await;
+        Err(health.to_string())
+    })
+    .await
+    .unwrap()
 }
 
 /// Waits until nothing is to be read any more: the cluster is ready again when its full pass is due.
@@ -103,7 +131,7 @@ fn pods_that_crash_have_failed_and_nothing_is_read_once_that_is_settled() {
         says(&stage, plane, "web", crashing()).await;
         stage.full_pass().await;
         has(&stage, "Progressing", json!("CrashLoopBackOff")).await;
-        let failed = has(&stage, "Failed", json!("CrashLoopBackOff")).await;
+        let failed = has_failed(&stage, "CrashLoopBackOff").await;
         assert!(failed["message"].as_str().unwrap().ends_with("container main crashes again and again"), "{failed}");
         is_settled(&stage).await;
         let status = stage.get(&stage.path("clustersyncs", "west-1")).await;
@@ -242,7 +270,7 @@ fn own_rules_decide_and_what_flaps_has_not_failed_and_what_never_settles_is_late
             widget_says(&stage, plane, group, "dead").await;
         }
         has(&stage, "Progressing", json!("FailedByRule")).await;
-        let failed = has(&stage, "Failed", json!("FailedByRule")).await;
+        let failed = has_failed(&stage, "FailedByRule").await;
         assert_eq!(failed["message"], format!("Widget {}/one: its rule for failed is true", stage.namespace));
 
         // Another rule is another health, of a kind that is not read without one as well.
@@ -260,8 +288,16 @@ fn own_rules_decide_and_what_flaps_has_not_failed_and_what_never_settles_is_late
             .await;
         has(&stage, "Current", Value::Null).await;
 
-        let late = |status: &Value| status["syncSets"][1]["health"]["reason"] == "Late";
-        let late = &stage.status("west-1", "what never settles to be late", late).await["syncSets"][1]["health"];
+        let late = eventually("what never settles to be late", LIMIT, async || {
+            let status = stage.get(&stage.path("clustersyncs", "west-1")).await;
+            let health = status["status"]["syncSets"][1]["health"].clone();
+            if health["reason"] == "Late" {
+                return Ok(health);
+            }
+            passes(&stage, "never", "1 min").await;
+            Err(health.to_string())
+        });
+        let late = late.await.unwrap();
         assert_eq!(late["state"], "Progressing", "{late}");
         is_settled(&stage).await;
         let mut requests = Requests::from_now(&stage, plane).await;
@@ -326,11 +362,11 @@ fn what_has_failed_on_one_cluster_has_not_on_the_next_one_of_the_document() {
         })
         .await;
         of_config_maps(&stage, &server, json!({"kind": "ConfigMap", "current": "false", "failed": "true"})).await;
-        has(&stage, "Failed", json!("FailedByRule")).await;
+        has_failed(&stage, "FailedByRule").await;
         let there = server.kubeconfig_below("/east-1").to_string();
         stage.change(&stage.path("clusters", "west-1"), &json!({ "kubeconfig": there })).await;
         has(&stage, "Progressing", json!("FailedByRule")).await;
-        has(&stage, "Failed", json!("FailedByRule")).await;
+        has_failed(&stage, "FailedByRule").await;
 
         // While it does not answer, nobody knows whether that is so still.
         let mut nowhere = server.kubeconfig_below("/east-1");

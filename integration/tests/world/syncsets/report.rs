@@ -6,10 +6,7 @@ use integration::postgres::ADMIN;
 use integration::towline::Towline;
 use serde_json::{Value, json};
 
-use crate::syncsets::world::{LIMIT, SYNCSETS, Stage, run};
-
-/// Whatever waits for its time no longer does.
-const TIME_PASSES: &str = "update towline_work set ready_at = now(); select pg_notify('towline_work', '')";
+use crate::syncsets::world::{LIMIT, SYNCSETS, Stage, TIME_PASSES, run};
 
 /// The section's report, once it holds.
 pub(crate) async fn report(stage: &Stage, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
@@ -22,8 +19,9 @@ pub(crate) async fn report(stage: &Stage, what: &str, holds: impl Fn(&Value) -> 
 
 /// Waits until the metrics have a line, or no longer have it.
 pub(crate) async fn metric(stage: &Stage, line: &str, has: bool) {
-    // They are counted each 15 s, or less often if that takes long.
     let outcome = eventually(format!("{line}: {has}"), LIMIT, async || {
+        // They are counted each 15 s, and when somebody asks for the status.
+        stage.replicas[0].towline().admin().section("syncsets").await.map_err(|error| error.to_string())?;
         let text = stage.replicas[0].towline().admin().metrics().await.map_err(|error| error.to_string())?;
         if text.lines().any(|found| found == line) == has { Ok(()) } else { Err(text) }
     });

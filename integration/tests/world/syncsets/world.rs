@@ -31,6 +31,9 @@ pub(crate) const UNGUARDED: &str =
 pub(crate) const WITH_DUPLICATES: &str =
     "[syncsets]\nrequest_timeout = \"5s\"\nallow = [\"local-networks\", \"duplicates\"]";
 
+/// Whatever waits for its time no longer does.
+pub(crate) const TIME_PASSES: &str = "update towline_work set ready_at = now(); select pg_notify('towline_work', '')";
+
 static SERVER: OnceCell<Postgres> = OnceCell::const_new();
 /// The third one is for a test that stops it.
 static EDGES: [OnceCell<ControlPlane>; 3] = [const { OnceCell::const_new() }; 3];
