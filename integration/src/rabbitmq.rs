@@ -18,7 +18,6 @@ use std::ffi::OsString;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,7 +25,6 @@ use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, geteuid, kill_process_group};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::process::Command;
 
 use crate::certificates::Certificates;
 use crate::port::Port;
@@ -41,6 +39,32 @@ const PROGRAMS: &str = "/usr/lib/rabbitmq/bin";
 const LONGEST_START: Duration = Duration::from_mins(2);
 /// Longer than any test takes.
 const CLIENT_GOOD_FOR: Duration = Duration::from_hours(24);
+/// An expression is evaluated within milliseconds on an idle machine.
+const LONGEST_EVALUATION: Duration = Duration::from_mins(1);
+
+/// Evaluates what it is sent on a port, one expression at a time, within the broker. `rabbitmqctl` does the same, and takes a second of a
+/// processor each time to start a node of its own.
+const CONTROL: &str = r#"
+spawn(fun() ->
+    {ok, Listener} = gen_tcp:listen(PORT, [binary, {ip, {127, 0, 0, 1}}, {packet, 4}, {active, false}, {reuseaddr, true}]),
+    Serve = fun Serve() ->
+        {ok, Socket} = gen_tcp:accept(Listener),
+        Answer = try
+            {ok, Text} = gen_tcp:recv(Socket, 0),
+            {ok, Tokens, _} = erl_scan:string(unicode:characters_to_list(Text)),
+            {ok, Expressions} = erl_parse:parse_exprs(Tokens),
+            {value, Value, _} = erl_eval:exprs(Expressions, []),
+            io_lib:format("ok ~0tp", [Value])
+        catch
+            Class:Reason -> io_lib:format("~0tp ~0tp", [Class, Reason])
+        end,
+        _ = gen_tcp:send(Socket, unicode:characters_to_binary(Answer)),
+        _ = gen_tcp:close(Socket),
+        Serve()
+    end,
+    Serve()
+end).
+"#;
 
 /// A running broker. Killed, and its files removed, when dropped.
 #[derive(Debug)]
@@ -51,8 +75,8 @@ pub struct RabbitMq {
     env: Vec<(String, String)>,
     authority: PathBuf,
     client: (PathBuf, PathBuf),
-    /// Without TLS, with it, and for the other nodes.
-    ports: [Port; 3],
+    /// Without TLS, with it, for the other nodes, and for [`CONTROL`].
+    ports: [Port; 4],
     room: Room,
 }
 
@@ -85,8 +109,8 @@ impl RabbitMq {
         let authority = room.write("authority.pem", &certificates.authority_pem)?;
         let shown = certificates.client("client", CLIENT_GOOD_FOR)?;
         let client = (room.write("client.crt", &shown.certificate_pem)?, room.write("client.key", &shown.key_pem)?);
-        let ports = [Port::take()?, Port::take()?, Port::take()?];
-        let [plain, tls, distribution] = &ports;
+        let ports = [Port::take()?, Port::take()?, Port::take()?, Port::take()?];
+        let [plain, tls, distribution, control] = &ports;
         let config = format!(
             "listeners.tcp.1 = {plain}\nlisteners.ssl.1 = {tls}\nssl_options.cacertfile = {room}/authority.pem\n\
              ssl_options.certfile = {room}/tls.crt\nssl_options.keyfile = {room}/tls.key\nssl_options.verify = verify_peer\n\
@@ -98,6 +122,9 @@ impl RabbitMq {
         room.write("rabbitmq.conf", &config)?;
         room.write("enabled_plugins", "[].\n")?;
         room.write("env.conf", "")?;
+        let script = room.write("control.script", &CONTROL.replace("PORT", &control.number().to_string()))?;
+        // The script of the broker splits this at spaces.
+        let control = format!("-eval file:script({script:?})");
         room.write(".erlang.cookie", "towlinefixture")?;
         let within = |name: &str| room.join(name).display().to_string();
         let env = [
@@ -116,8 +143,10 @@ impl RabbitMq {
             ("RABBITMQ_PID_FILE", within("pid")),
             // The script becomes the broker, so that the broker is what ends with the test.
             ("RUNNING_UNDER_SYSTEMD", "true".to_owned()),
-            ("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS", "+S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none".to_owned()),
-            ("RABBITMQ_CTL_ERL_ARGS", "+S 1:1 +sbwt none".to_owned()),
+            (
+                "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS",
+                format!("+S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none {control}"),
+            ),
         ];
         let env: Vec<_> = env.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         hand_over(&room)?;
@@ -136,7 +165,8 @@ impl RabbitMq {
             if let Err(ended) = process.check() {
                 return Ok(Err(ended));
             }
-            greeted(self.address()).await.map(Ok)
+            greeted(self.address()).await?;
+            self.evaluated("ok.").await.map(|_| Ok(()))
         })
         .await?
     }
@@ -179,41 +209,80 @@ impl RabbitMq {
         Ok(Frozen(group))
     }
 
-    /// Runs `rabbitmqctl`, and returns what it prints. It takes two seconds.
-    pub async fn control(&self, args: &[&str]) -> Result<String, Error> {
-        let (program, all) = as_owner(&Path::new(PROGRAMS).join("rabbitmqctl"), args.iter().map(Into::into).collect());
-        let mut command = Command::new(program);
-        command.args(all).envs(self.env.iter().cloned()).stdin(Stdio::null()).kill_on_drop(true);
-        let failed = |source| Error::Process { action: "run", process: "rabbitmqctl".to_owned(), source };
-        let output = command.output().await.map_err(failed)?;
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        if output.status.success() {
-            return Ok(text(&output.stdout));
-        }
-        let log = text(&output.stdout) + &text(&output.stderr);
-        Err(Error::Exited { process: format!("rabbitmqctl {args:?}"), status: output.status.to_string(), log })
+    /// Evaluates expressions of Erlang within the broker, which end with a full stop. Returns what the last one comes to.
+    pub async fn eval(&self, expressions: &str) -> Result<String, Error> {
+        let failed = |detail: String| Error::Process {
+            action: "control",
+            process: "rabbitmq".to_owned(),
+            source: std::io::Error::other(format!("{expressions}: {detail}")),
+        };
+        self.evaluated(expressions).await.map_err(failed)
     }
 
-    /// Makes a virtual host, in which the account of [`Self::url`] may do everything: a test has it to itself. It takes a second.
+    async fn evaluated(&self, expressions: &str) -> Result<String, String> {
+        let [.., control] = &self.ports;
+        let ask = async {
+            let mut stream = TcpStream::connect(control.address()).await?;
+            stream.write_u32(u32::try_from(expressions.len()).unwrap_or(u32::MAX)).await?;
+            stream.write_all(expressions.as_bytes()).await?;
+            stream.read_u32().await?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.map(|_| answer)
+        };
+        let answer = tokio::time::timeout(LONGEST_EVALUATION, ask).await.map_err(|_| "no answer".to_owned())?;
+        let answer = answer.map_err(|error| error.to_string())?;
+        answer.strip_prefix("ok ").map(str::to_owned).ok_or(answer)
+    }
+
+    /// The same for a function that has to return `ok`.
+    async fn call(&self, function: &str) -> Result<(), Error> {
+        self.eval(&format!("ok = {function}.")).await.map(drop)
+    }
+
+    /// Makes a virtual host, in which the account of [`Self::url`] may do everything: a test has it to itself.
     pub async fn add_vhost(&self, name: &str) -> Result<(), Error> {
-        let all = "<<\".*\">>, <<\".*\">>, <<\".*\">>";
-        let add = format!(
-            "ok = rabbit_vhost:add(<<\"{name}\">>, <<\"test\">>), \
-             ok = rabbit_auth_backend_internal:set_permissions(<<\"guest\">>, <<\"{name}\">>, {all}, <<\"test\">>)."
+        self.add_bare_vhost(name).await?;
+        self.permit("guest", name, [".*"; 3]).await
+    }
+
+    /// Makes a virtual host in which nobody may do anything.
+    pub async fn add_bare_vhost(&self, name: &str) -> Result<(), Error> {
+        self.call(&format!("rabbit_vhost:add({}, <<\"test\">>)", binary(name))).await
+    }
+
+    pub async fn add_user(&self, name: &str, password: &str) -> Result<(), Error> {
+        let (name, password) = (binary(name), binary(password));
+        self.call(&format!("rabbit_auth_backend_internal:add_user({name}, {password}, <<\"test\">>)")).await
+    }
+
+    /// What an account may configure, write and read in a virtual host. Channels may remember what they have looked up before.
+    pub async fn permit(&self, user: &str, vhost: &str, patterns: [&str; 3]) -> Result<(), Error> {
+        let [configure, write, read] = patterns.map(binary);
+        let (user, vhost) = (binary(user), binary(vhost));
+        let set = "rabbit_auth_backend_internal:set_permissions";
+        self.call(&format!("{set}({user}, {vhost}, {configure}, {write}, {read}, <<\"test\">>)")).await
+    }
+
+    /// Closes all connections to a virtual host.
+    pub async fn close_connections(&self, vhost: &str) -> Result<(), Error> {
+        let close = format!(
+            "[rabbit_networking:close_connection(Pid, \"a test\") || \
+             [{{pid, Pid}}, {{vhost, {}}}] <- rabbit_networking:connection_info_all([pid, vhost])].",
+            binary(vhost)
         );
-        self.control(&["eval", &add]).await.map(drop)
+        self.eval(&close).await.map(drop)
     }
 
     /// Sets the memory alarm off or clears it: publishers are blocked meanwhile.
     pub async fn alarm(&self, on: bool) -> Result<(), Error> {
         let share = if on { "0.000001" } else { "0.8" };
-        self.control(&["set_vm_memory_high_watermark", share]).await.map(drop)
+        self.call(&format!("vm_memory_monitor:set_vm_memory_high_watermark({share})")).await
     }
 
     /// Sets the disk alarm off or clears it.
     pub async fn fill_disk(&self, on: bool) -> Result<(), Error> {
-        let free = if on { "1000000GB" } else { "1MB" };
-        self.control(&["set_disk_free_limit", free]).await.map(drop)
+        let free: u64 = if on { 1_000_000_000_000_000 } else { 1_000_000 };
+        self.call(&format!("rabbit_disk_monitor:set_disk_free_limit({free})")).await
     }
 
     /// The URL of the account that may do everything.
@@ -284,6 +353,11 @@ impl Names {
         let spec = spec("epmd", Path::new("epmd"), args.map(Into::into).into(), &env, room.join("epmd.log"));
         Ok(Self { port, _process: Process::start(spec).await?, _room: room })
     }
+}
+
+/// A text as Erlang writes it.
+fn binary(text: &str) -> String {
+    format!("<<{text:?}>>")
 }
 
 fn node_name(plain: &Port) -> String {

@@ -4,17 +4,16 @@
 //! database has one of [`crate::db`]'s server.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use integration::postgres::{ADMIN, HUB, Transport};
 use integration::{Postgres, RabbitMq, eventually};
-use tokio::sync::{Mutex, OnceCell};
+use tokio::sync::OnceCell;
 use towline::test_api::db::DatabaseSource;
 use towline::test_api::documents;
 
 const LIMIT: Duration = Duration::from_mins(2);
-/// Virtual hosts that are made at once, since a command to the broker takes a second of a processor.
-const VHOSTS: usize = 6;
 
 /// For tests of the library. It counts statements, and keeps no more of them than these tests send.
 pub(crate) async fn of_library() -> &'static Postgres {
@@ -59,20 +58,8 @@ pub(crate) async fn broker() -> Arc<RabbitMq> {
 
 /// A virtual host that no other test has.
 pub(crate) async fn vhost() -> String {
-    static FREE: Mutex<(usize, Vec<String>)> = Mutex::const_new((0, Vec::new()));
-    let broker = broker().await;
-    let mut free = FREE.lock().await;
-    if free.1.is_empty() {
-        let names: Vec<String> = (free.0..free.0 + VHOSTS).map(|number| format!("test-{number}")).collect();
-        let all = "<<\".*\">>, <<\".*\">>, <<\".*\">>";
-        let add = format!(
-            "[begin ok = rabbit_vhost:add(Name, <<\"test\">>), \
-             ok = rabbit_auth_backend_internal:set_permissions(<<\"guest\">>, Name, {all}, <<\"test\">>) end \
-             || Name <- [{}]].",
-            names.iter().map(|name| format!("<<\"{name}\">>")).collect::<Vec<_>>().join(", ")
-        );
-        broker.control(&["eval", &add]).await.expect("virtual hosts");
-        *free = (free.0 + VHOSTS, names);
-    }
-    free.1.pop().expect("one is free")
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let name = format!("test-{}", NEXT.fetch_add(1, Ordering::Relaxed));
+    broker().await.add_vhost(&name).await.expect("a virtual host");
+    name
 }

@@ -114,17 +114,16 @@ fn the_example_of_the_manual_follows_the_clusters() {
             "ok = rabbit_vhost:add(<<\"quorum\">>, #{{default_queue_type => <<\"quorum\">>}}, <<\"test\">>), \
              ok = rabbit_auth_backend_internal:set_permissions(<<\"guest\">>, <<\"quorum\">>, {all}, <<\"test\">>)."
         );
-        world.broker.control(&["eval", &add]).await.expect("a virtual host with another default");
+        world.broker.eval(&add).await.expect("a virtual host with another default");
         "quorum".clone_into(&mut world.vhost);
         let replica = world.relaying().await;
         let python = programs::pika().await.expect("Python with pika").display().to_string();
         let (_child, mut lines) = start(&python, &world.url(), &format!("http://{}", replica.api()));
         let begin = line(&mut lines).await;
         assert!(begin.starts_with("list ") && begin.ends_with(" 1"), "{begin}");
-        let queues = ["list_queues", "-q", "-p", &world.vhost, "name", "type"];
-        let queues = world.broker.control(&queues).await.expect("the queues");
-        let types = queues.lines().filter_map(|line| line.strip_prefix("example.clusters\t"));
-        assert_eq!(types.collect::<Vec<_>>(), ["classic"], "{queues}");
+        let types = "[amqqueue:get_type(Queue) || Queue <- rabbit_amqqueue:list(<<\"quorum\">>), \
+             element(4, amqqueue:get_name(Queue)) =:= <<\"example.clusters\">>].";
+        assert_eq!(world.broker.eval(types).await.expect("the queue"), "[rabbit_classic_queue]");
         let mut api = replica.client();
         let version = create(&mut api, "c1").await;
         assert_eq!(line(&mut lines).await, format!("ADDED foo/c1 {version} 2"));

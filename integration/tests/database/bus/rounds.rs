@@ -95,7 +95,7 @@ async fn happens(fault: Fault, round: u64, world: &World, link: &Link, replicas:
             }
         }
         Fault::ConnectionLost => {
-            world.broker.control(&["close_all_connections", "a test"]).await.expect("closed");
+            world.broker.close_connections("/").await.expect("closed");
         }
     }
 }

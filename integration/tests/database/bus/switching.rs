@@ -89,7 +89,7 @@ fn a_change_of_the_broker_is_one_demand_to_list_for_those_that_consume_from_the_
             label(&mut api, "first", &number.to_string()).await;
             world.relayed().await;
         }
-        world.broker.control(&["close_all_connections", "--vhost", &other_vhost, "a test"]).await.expect("closed");
+        world.broker.close_connections(&other_vhost).await.expect("closed");
         label(&mut api, "first", "connected-again").await;
         at_new.queue = Queue::open(&other, "switching", FieldTable::default()).await.expect("a queue");
         world.relayed().await;

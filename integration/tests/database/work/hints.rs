@@ -176,17 +176,12 @@ fn a_message_too_many_causes_no_pass_and_what_is_no_cluster_is_rejected() {
         channel.queue_declare("dead".into(), queue, none.clone()).await.expect("a queue");
         let binding = QueueBindOptions::default();
         channel.queue_bind("dead".into(), "dead".into(), "".into(), binding, none).await.expect("bound");
-        let policy = [
-            "set_policy",
-            "-p",
-            &world.vhost,
-            "--apply-to",
-            "queues",
-            "dead",
-            r"^towline\.work\.",
-            r#"{"dead-letter-exchange": "dead"}"#,
-        ];
-        servers::broker().await.control(&policy).await.expect("a policy");
+        let policy = format!(
+            "ok = rabbit_policy:set(<<{:?}>>, <<\"dead\">>, <<{:?}>>, [{{<<\"dead-letter-exchange\">>, <<\"dead\">>}}], 0, \
+             <<\"queues\">>, <<\"test\">>).",
+            world.vhost, r"^towline\.work\."
+        );
+        servers::broker().await.eval(&policy).await.expect("a policy");
 
         let mut worker = world.worker(4).await;
         worker.process.ask(&[1, 2], true).await;

@@ -16,6 +16,9 @@ use crate::work::world::{LIMIT, Stage, broker, id, ids, run};
 
 const CLUSTERS: u64 = 200;
 const PERMITS: usize = 8;
+/// Takes all messages out of the queue.
+const PURGE: &str = "{ok, Queue} = rabbit_amqqueue:lookup(rabbit_misc:r(<<\"/\">>, queue, <<\"towline.work.clusters\">>)), \
+     rabbit_amqqueue:purge(Queue).";
 
 /// What happens in a round.
 #[derive(Clone, Copy, Debug)]
@@ -141,7 +144,7 @@ fn no_fault_of_workers_the_broker_or_the_database_loses_work_or_doubles_it() {
                         link.restore().await.expect("it is restored");
                     }
                     // It may not be there yet, after the broker was wiped.
-                    Fault::QueuePurged => drop(server.control(&["purge_queue", "towline.work.clusters"]).await),
+                    Fault::QueuePurged => drop(server.eval(PURGE).await),
                     Fault::DatabaseKilled => {
                         database.kill().await.expect("it is killed");
                         database.start_again().await.expect("it starts");
