@@ -14,6 +14,14 @@ pub(super) fn after(now: Instant, delay: Duration) -> Instant {
     now + delay.min(FAR)
 }
 
+/// Ends at that moment; never if there is none.
+pub async fn sleep_until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due).await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Exponential back-off with jitter.
 ///
 /// The n-th delay (counted from 0) is drawn from the upper part of `min(first * 2^n, cap)`: with a `jitter` of 0.5 it

@@ -116,12 +116,12 @@ mod schedule;
 mod supervisor;
 mod system;
 
-pub use backoff::{Backoff, RestartPolicy};
+pub use backoff::{Backoff, RestartPolicy, sleep_until};
 pub use dispatcher::{Dispatcher, Limits, Observe, Reconcile, Snapshot};
 pub use gate::{Gate, GateHandle, GateState, gate};
 pub use instance::Scope;
 pub use mailbox::{Gauge, Inbox, KeyInbox, KeyMailbox, Mailbox, key_mailbox, mailbox};
-pub use report::{ActorReport, BoxError};
+pub use report::{ActorReport, BoxError, with_sources};
 pub use schedule::Outcome;
 pub use supervisor::{ChildSpec, Supervisor, SupervisorHandle};
 pub use system::{Liveness, run};

@@ -50,14 +50,7 @@ impl ExitReason {
     }
 
     pub(super) fn failed(error: &BoxError) -> Self {
-        let mut text = error.to_string();
-        let mut source = error.source();
-        while let Some(cause) = source {
-            text.push_str(": ");
-            text.push_str(&cause.to_string());
-            source = cause.source();
-        }
-        Self::Failed { error: text }
+        Self::Failed { error: with_sources(&**error) }
     }
 
     pub(super) fn panicked(payload: &(dyn Any + Send)) -> Self {
@@ -79,6 +72,18 @@ impl fmt::Display for ExitReason {
             Self::Escalated { child } => write!(formatter, "gave up: {child} failed too often"),
         }
     }
+}
+
+/// An error with its sources, joined by `: `.
+pub fn with_sources(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
 }
 
 /// The text of a panic: `panic!` has a `&str` or a `String`, `panic_any` any type.

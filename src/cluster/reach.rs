@@ -21,7 +21,7 @@ use super::client::Cluster;
 use super::error::Error;
 use super::limiter::{Limiter, Permit, ServerAnswer};
 use super::request::Request;
-use crate::actor::Backoff;
+use crate::actor::{Backoff, sleep_until};
 
 /// Between two probes of a cluster that gives no answer. Most outages are restarts; the cap bounds how late their end is
 /// noticed.
@@ -99,7 +99,7 @@ impl Reach {
     /// Waits until a request may be sent, for so long if the cluster does not answer; the error is why it doesn't.
     async fn admit<'a>(&'a self, limiter: &Limiter, patience: Option<Duration>) -> Result<Pass<'a>, Arc<str>> {
         let mut state = self.state.subscribe();
-        let mut impatient = pin!(after(patience));
+        let mut impatient = pin!(sleep_until(patience.map(|time| Instant::now() + time)));
         loop {
             let Some((_, reason)) = self.down() else {
                 let permit = limiter.acquire().await.ok_or(SHUTTING_DOWN)?;
@@ -168,14 +168,6 @@ impl Reach {
 async fn is_up(state: &mut watch::Receiver<Reachability>) {
     // The sender lives as long as the borrowed reach.
     let _ = state.wait_for(Reachability::is_up).await;
-}
-
-/// Ends after this time; never if there is none.
-async fn after(time: Option<Duration>) {
-    match time {
-        Some(time) => tokio::time::sleep(time).await,
-        None => std::future::pending().await,
-    }
 }
 
 impl Cluster {

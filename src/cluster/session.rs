@@ -16,7 +16,7 @@ use super::connection::Connection;
 use super::credentials::{Change, CredentialCache, PROBE_DEADLINE, accepted};
 use super::error::Error;
 use super::identity;
-use crate::actor::{Backoff, BoxError, Scope};
+use crate::actor::{Backoff, BoxError, Scope, sleep_until};
 use crate::config::ClusterConfig;
 
 /// Back-off of probes: short at first, because most outages are restarts; the cap bounds how late their end is noticed.
@@ -101,13 +101,6 @@ impl SessionState {
         self.doubt = true;
         self.probes = 0;
         self.next_probe = Instant::now();
-    }
-}
-
-async fn sleep_until(due: Option<Instant>) {
-    match due {
-        Some(due) => tokio::time::sleep_until(due).await,
-        None => std::future::pending().await,
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{Database, Error, Messages, Session};
-use crate::actor::Backoff;
+use crate::actor::{Backoff, with_sources};
 
 const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
 /// A connection that lasted this long resets the back-off.
@@ -28,9 +28,8 @@ pub trait Subscriber: Send + Sync {
     /// A notification has arrived; they come in the order in which they were sent. Must not block.
     fn notified(&self, channel: &str, payload: &str);
 
-    /// The connection failed; the listener reconnects after a back-off. `failures` counts the consecutive failures before
-    /// this one.
-    fn failed(&self, error: &Error, failures: u32);
+    /// The connection failed; the listener has logged it, and reconnects after a back-off.
+    fn failed(&self, _error: &Error) {}
 }
 
 /// Listens to channels. It runs in the caller's task; dropping its future ends it and closes the connection.
@@ -57,10 +56,27 @@ impl Listener {
             if begun.elapsed() >= GOOD {
                 failures = 0;
             }
-            subscriber.failed(&error, failures);
+            self.log(&error, failures);
+            subscriber.failed(&error);
             let delay = RETRY.next_delay(failures);
             failures = failures.saturating_add(1);
             tokio::time::sleep(delay).await;
+        }
+    }
+
+    /// One failure after another is one warning.
+    fn log(&self, error: &Error, failures: u32) {
+        let (purpose, kind, error) = (self.purpose, error.kind(), with_sources(error));
+        if failures == 0 {
+            tracing::warn!(purpose, kind, error, "a connection that listens to the database failed, retrying");
+        } else {
+            tracing::debug!(
+                purpose,
+                kind,
+                error,
+                failures,
+                "a connection that listens to the database failed, retrying"
+            );
         }
     }
 

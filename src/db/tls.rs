@@ -14,6 +14,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use super::Error;
 use super::error::ConnectError;
 use super::url::{DatabaseUrl, Roots, TlsMode};
+use crate::http::certificates;
 
 /// Reads the certificates that the URL names, and returns what makes TLS connections with them.
 pub(super) fn connector(url: &DatabaseUrl) -> Result<MakeRustlsConnect, Error> {
@@ -31,7 +32,7 @@ pub(super) fn connector(url: &DatabaseUrl) -> Result<MakeRustlsConnect, Error> {
     let mut config = match &url.client {
         None => builder.with_no_client_auth(),
         Some((certificate, key)) => {
-            let chain = certificates(certificate)?;
+            let chain = certificates(certificate).map_err(|error| unreadable(certificate, error))?;
             let key = PrivateKeyDer::from_pem_file(key).map_err(|error| unreadable(key, error))?;
             builder.with_client_auth_cert(chain, key).map_err(failed)?
         }
@@ -45,7 +46,7 @@ fn web_pki(url: &DatabaseUrl, provider: &Arc<CryptoProvider>) -> Result<Arc<WebP
     let mut roots = RootCertStore::empty();
     match &url.roots {
         Roots::File(path) => {
-            for certificate in certificates(path)? {
+            for certificate in certificates(path).map_err(|error| unreadable(path, error))? {
                 roots.add(certificate).map_err(failed)?;
             }
         }
@@ -55,11 +56,6 @@ fn web_pki(url: &DatabaseUrl, provider: &Arc<CryptoProvider>) -> Result<Arc<WebP
         }
     }
     WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider)).build().map_err(failed)
-}
-
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
-    let unreadable = |error| unreadable(path, error);
-    CertificateDer::pem_file_iter(path).map_err(unreadable)?.collect::<Result<_, _>>().map_err(unreadable)
 }
 
 fn unreadable(path: &Path, source: pem::Error) -> Error {

@@ -19,7 +19,7 @@ use super::leases::Leases;
 use super::record::{self, Acquisition, SectionRecord};
 use super::section_lease::SectionLease;
 use super::view::{LeaseView, Next};
-use crate::actor::{Backoff, BoxError, GateState, Scope};
+use crate::actor::{Backoff, BoxError, GateState, Scope, sleep_until};
 use crate::cluster::Error;
 
 /// Back-off after a failed attempt to acquire a section. As a rule, a change of the record comes earlier.
@@ -350,13 +350,6 @@ impl Renewer {
         self.lease.renewed();
         self.state.send_replace(Renewal::Held(Arc::clone(&self.version)));
         Ok(true)
-    }
-}
-
-async fn sleep_until(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => tokio::time::sleep_until(moment).await,
-        None => std::future::pending().await,
     }
 }
 

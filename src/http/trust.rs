@@ -40,7 +40,7 @@ pub fn client_config_as(
     // Unreadable certificates are skipped.
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if let Some(path) = authorities {
-        for certificate in certificates(path)? {
+        for certificate in certificates(path).map_err(|source| unread(path, source))? {
             roots.add(certificate).map_err(|source| TrustError::Use { path: path.to_owned(), source })?;
         }
     }
@@ -53,15 +53,19 @@ pub fn client_config_as(
     let Some((certificate, key)) = identity else { return Ok(builder.with_no_client_auth()) };
     // The decoder's error may quote a line of the key.
     let private = PrivateKeyDer::from_pem_file(key).map_err(|_| TrustError::Key { path: key.to_owned() })?;
-    let shown = builder.with_client_auth_cert(certificates(certificate)?, private);
+    let chain = certificates(certificate).map_err(|source| unread(certificate, source))?;
+    let shown = builder.with_client_auth_cert(chain, private);
     shown.map_err(|source| TrustError::Use { path: certificate.to_owned(), source })
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TrustError> {
-    let unread = |source| TrustError::Read { path: path.to_owned(), source };
-    let found: Vec<_> =
-        CertificateDer::pem_file_iter(path).map_err(unread)?.collect::<Result<_, _>>().map_err(unread)?;
-    if found.is_empty() { Err(unread(pem::Error::NoItemsFound)) } else { Ok(found) }
+/// The certificates of a PEM file: at least one. Blocks.
+pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, pem::Error> {
+    let found: Vec<_> = CertificateDer::pem_file_iter(path)?.collect::<Result<_, _>>()?;
+    if found.is_empty() { Err(pem::Error::NoItemsFound) } else { Ok(found) }
+}
+
+fn unread(path: &Path, source: pem::Error) -> TrustError {
+    TrustError::Read { path: path.to_owned(), source }
 }
 
 #[cfg(test)]

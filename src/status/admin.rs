@@ -21,7 +21,6 @@
 //! A request with a foreign `Host` gets 421. All but `/metrics` answer with JSON; errors are `{"error": "…"}`. Changes need the token, or without one a program of this machine: see `access`.
 
 use std::collections::BTreeMap;
-use std::error::Error;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,6 +43,7 @@ use tokio::time::Instant;
 use super::access::{Denied, authorize};
 use super::condition::Readiness;
 use super::{History, Refused, Section, Selection, Tree};
+use crate::actor::with_sources;
 use crate::cluster::ClusterStatus;
 use crate::http::{Peer, has_own_host};
 use crate::telemetry::{Family, VERSION, render_families, render_process};
@@ -136,17 +136,6 @@ impl From<Refused> for Problem {
         };
         Self::new(status, with_sources(&refused))
     }
-}
-
-fn with_sources(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }
 
 pub(super) fn router(admin: Arc<Admin>) -> Router {

@@ -12,7 +12,7 @@ use super::config::{SYNCSETS, SyncsetsConfig};
 use super::inspect::Inspector;
 use super::metrics;
 use super::metrics::SyncsetMetrics;
-use super::run::dispatch::Dispatcher;
+use super::run::dispatch::{Dispatch, Dispatcher};
 use super::run::store::PassStore;
 use super::run::work::Worker;
 use super::status::SyncsetReport;
@@ -129,13 +129,10 @@ fn wire(config: &SyncsetsConfig, wiring: &mut Wiring<'_>) {
         return;
     };
     let metrics = Arc::new(SyncsetMetrics::new(&config.name));
-    let dispatcher = Dispatcher::new(
-        shared.database.clone(),
-        shared.claims.role(documents::Role::Dispatcher),
-        Arc::clone(&metrics) as _,
-    );
-    let dispatcher = dispatcher.over(shared.broker.clone());
-    let dispatcher = if config.mass_delete_guard { dispatcher } else { dispatcher.unguarded() };
+    let dispatch = Dispatch::new(shared.database.clone()).over(shared.broker.clone());
+    let dispatch = if config.mass_delete_guard { dispatch } else { dispatch.unguarded() };
+    let leadership = shared.claims.role(documents::Role::Dispatcher);
+    let dispatcher = Dispatcher::new(dispatch, leadership, Arc::clone(&metrics) as _);
     let worker = Worker::new(config.clone(), &shared, Arc::clone(&metrics) as _);
     let counter = Counter::new(&shared, metrics);
     if let Some(mounted) = wiring.offered::<ApiRoutes>() {

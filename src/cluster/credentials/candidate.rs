@@ -6,7 +6,8 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use k8s_openapi::ByteString;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::Semaphore;
 
@@ -122,8 +123,8 @@ impl Workshop {
         let bearer = issued.token.as_ref().map(BearerToken::new).transpose()?.map(Bearer::new);
         let mut config = loaded.config.clone();
         if let Some((certificate, key)) = issued.certificate {
-            config.auth_info.client_certificate_data = Some(base64(certificate.as_bytes()));
-            config.auth_info.client_key_data = Some(base64(key.expose_secret().as_bytes()).into());
+            config.auth_info.client_certificate_data = Some(STANDARD.encode(certificate));
+            config.auth_info.client_key_data = Some(STANDARD.encode(key.expose_secret()).into());
         }
         // Such requests are anonymous for an API server, and anonymous users may read its version: that proves nothing. A
         // proxy without TLS may add credentials.
@@ -186,9 +187,4 @@ pub(in crate::cluster) fn accepted(answer: Result<(), Error>) -> Result<(), Erro
 
 fn check(answer: Result<(), Error>) -> Result<(), Refused> {
     accepted(answer).map_err(Refused::Server)
-}
-
-fn base64(bytes: &[u8]) -> String {
-    let encoded = serde_json::to_value(ByteString(bytes.to_vec())).unwrap_or_default();
-    encoded.as_str().unwrap_or_default().to_owned()
 }

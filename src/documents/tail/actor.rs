@@ -18,8 +18,7 @@ use crate::actor::{BoxError, Scope};
 use crate::cluster::full_text;
 use crate::db::{self, Listener, Row, Session, Subscriber, Type, column};
 use crate::documents::blocking::BlockingPool;
-use crate::documents::renumber::renumber;
-use crate::documents::whole;
+use crate::documents::restored::{IS_WHOLE, renumber};
 
 /// The channel that every write notifies.
 const CHANNEL: &str = "towline";
@@ -97,12 +96,7 @@ impl Subscriber for Reader<'_> {
         self.notified.notify_one();
     }
 
-    fn failed(&self, error: &db::Error, failures: u32) {
-        if failures == 0 {
-            tracing::warn!(error = full_text(error), "failed to follow the log, retrying");
-        } else {
-            tracing::debug!(error = full_text(error), failures, "failed to follow the log, retrying");
-        }
+    fn failed(&self, error: &db::Error) {
         self.tail.0.progress.send_modify(|progress| {
             progress.is_listening = false;
             progress.failure = Some(error.clone());
@@ -240,7 +234,7 @@ fn statement() -> String {
          from towline_meta m cross join towline_version s left join lateral ( \
            select {}, n.charged from (select * from towline_log where version > $1 order by version limit {ROWS}) n \
            left join towline_log p on p.version = n.old_version) l on true order by l.version",
-        whole::CONDITION,
+        IS_WHOLE,
         entry::COLUMNS
     )
 }

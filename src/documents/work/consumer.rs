@@ -62,14 +62,6 @@ impl Subscriber for Wakes {
     fn notified(&self, _channel: &str, _payload: &str) {
         self.0.notify_one();
     }
-
-    fn failed(&self, error: &db::Error, failures: u32) {
-        if failures == 0 {
-            tracing::warn!(error = full_text(error), "failed to listen for work, retrying");
-        } else {
-            tracing::debug!(error = full_text(error), failures, "failed to listen for work, retrying");
-        }
-    }
 }
 
 impl WorkConsumer {

@@ -32,7 +32,7 @@ use super::kinds;
 use super::latest::{LatestState, ProjectState};
 use super::poster::{Deliver, Delivered};
 use super::record;
-use crate::actor::{BoxError, Inbox, KeyInbox, Mailbox, Scope};
+use crate::actor::{BoxError, Inbox, KeyInbox, Mailbox, Scope, sleep_until};
 use crate::cluster::{
     Cluster, Demand, FIELD_MANAGER, Fence, Listed, ObjectKey, Payload, Request, Watch, full_text, is_at_least,
 };
@@ -183,13 +183,6 @@ impl Reconciler {
 
     fn now() -> Moment {
         Moment { at: Instant::now(), wall: jiff::Timestamp::now() }
-    }
-}
-
-async fn sleep_until(due: Option<Instant>) {
-    match due {
-        Some(due) => tokio::time::sleep_until(due).await,
-        None => std::future::pending().await,
     }
 }
 

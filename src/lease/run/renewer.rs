@@ -19,7 +19,7 @@ use super::super::plan::steps::{Found, Method};
 use super::latest::{LatestState, Obstacle};
 use super::readiness::{PodState, SecretState};
 use super::renewal::{Order, Renewed, Target, Verified, failure, renew, verify};
-use crate::actor::{BoxError, Scope};
+use crate::actor::{BoxError, Scope, sleep_until};
 use crate::cluster::{Demand, DynamicCluster, Error, Urgency, Watch};
 
 /// A renewer: what all its runs have in common.
@@ -253,13 +253,6 @@ async fn changed(pod: &mut Option<watch::Receiver<PodState>>) {
     };
     if !open {
         std::future::pending::<()>().await;
-    }
-}
-
-async fn sleep_until(due: Option<Instant>) {
-    match due {
-        Some(due) => tokio::time::sleep_until(due).await,
-        None => std::future::pending().await,
     }
 }
 

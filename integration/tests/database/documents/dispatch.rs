@@ -394,31 +394,6 @@ fn compaction_keeps_what_was_not_dispatched() {
     });
 }
 
-#[test]
-fn a_cluster_without_a_row_of_work_gets_one_and_is_counted() {
-    run(async {
-        let stage = Stage::new("mended").await;
-        let writer = stage.writer();
-        for name in ["c1", "c2", "c3"] {
-            writer.version(create(name)).await;
-        }
-        let leader = Leader::of(&stage).await;
-        leader.all().await;
-        assert_eq!(leader.dispatch.mend(&leader.grant).await.expect("it is mended"), 0);
-        writer.version(create("c4")).await;
-        stage
-            .run(
-                "delete from towline_work where cluster in (select id from clusters where name in ('c1', 'c3')); \
-                 update clusters set deleted_at = now() where name = 'c3'",
-            )
-            .await;
-        assert_eq!(leader.dispatch.mend(&leader.grant).await.expect("it is mended"), 1, "c4 is above the cursor");
-        assert_eq!(asked(&stage).await, names(["c1", "c2"]));
-        stage.run("update towline_claim set token = token + 1").await;
-        assert_eq!(leader.dispatch.mend(&leader.grant).await.expect("nothing is done"), 0);
-    });
-}
-
 /// Statements of the dispatcher since the last call, by the beginnings of their texts.
 pub(crate) async fn statements(stage: &Stage, beginning: &str) -> i64 {
     stage
@@ -546,8 +521,6 @@ impl DispatchObserver for TwoTurns {
             (self.drain)();
         }
     }
-
-    fn mended(&self, _: u64) {}
 }
 
 #[test]
@@ -571,7 +544,7 @@ fn what_is_not_needed_any_more_goes_also_while_there_is_always_more_to_read() {
         let _claims = Running::start(claims);
         let (scope, drain) = Scope::standalone("dispatcher");
         let observer = TwoTurns { turns: 0.into(), drain: Box::new(move || drain.cancel()) };
-        let dispatcher = Dispatcher::new(stage.database(), leadership, std::sync::Arc::new(observer));
+        let dispatcher = Dispatcher::new(Dispatch::new(stage.database()), leadership, std::sync::Arc::new(observer));
         let body = async { dispatcher.run(scope).await.map_err(|error| error.to_string()) };
         tokio::time::timeout(LIMIT, body).await.expect("it ends").expect("no failure");
         assert_eq!(stage.number("select count(*) from towline_guard").await, 0);
@@ -587,7 +560,7 @@ fn the_actor_dispatches_what_is_written_and_wakes_workers() {
         let leadership = claims.role(Role::Dispatcher);
         let _claims = Running::start(claims);
         let metrics = SyncsetMetrics::new(&"syncsets".parse().expect("a name"));
-        let dispatcher = Dispatcher::new(stage.database(), leadership, std::sync::Arc::new(metrics));
+        let dispatcher = Dispatcher::new(Dispatch::new(stage.database()), leadership, std::sync::Arc::new(metrics));
         let (scope, drain) = Scope::standalone("dispatcher");
         let body = tokio::spawn(async move { dispatcher.run(scope).await.map_err(|error| error.to_string()) });
         for number in 1..=3 {

@@ -12,7 +12,7 @@ use crate::syncsets::world::{LIMIT, Stage, run};
 /// Statements that a replica sends besides passes, by their names in metrics: the tail, claims, looks for work and renewals, compaction,
 /// the overview, the dispatcher, and counts of the hub. Each comes at any moment. No pass sends one of them, nor a transaction, whose
 /// `BEGIN` and `COMMIT` have no name.
-const BESIDE_PASSES: [&str; 34] = [
+const BESIDE_PASSES: [&str; 33] = [
     "applied_selectors",
     "begin_tail",
     "claim_work",
@@ -29,8 +29,7 @@ const BESIDE_PASSES: [&str; 34] = [
     "lead",
     "lock_dispatcher",
     "lock_tidying",
-    "log_and_schema",
-    "mend_work",
+    "oldest_migration",
     "move_cursor",
     "origin",
     "orphaned_clusters",

@@ -27,7 +27,7 @@ use crate::db::{self, Database, Listener, Session, Subscriber};
 use crate::documents::blocking::BlockingPool;
 use crate::documents::claims::{Grant, Leadership};
 use crate::documents::kind::Kind;
-use crate::documents::renumber::renumber;
+use crate::documents::restored::renumber;
 use plan::{Closures, RelayStep, kinds};
 use publish::{Published, Publisher};
 use read::Read;
@@ -159,14 +159,6 @@ impl Subscriber for Under<'_> {
 
     fn notified(&self, _channel: &str, _payload: &str) {
         self.notified.notify_one();
-    }
-
-    fn failed(&self, error: &db::Error, failures: u32) {
-        if failures == 0 {
-            tracing::warn!(error = full_text(error), "failed to relay events, retrying");
-        } else {
-            tracing::debug!(error = full_text(error), failures, "failed to relay events, retrying");
-        }
     }
 }
 

@@ -145,17 +145,6 @@ impl Listener {
             }
         });
     }
-
-    fn failed(&self, error: &db::Error, failures: u32) {
-        let (kind, text) = (error.kind(), full_text(error));
-        if failures == 0 {
-            tracing::warn!(kind, error = %text, "listening for changes failed, retrying");
-        } else {
-            tracing::debug!(kind, error = %text, "listening for changes failed again");
-        }
-        let failure = Some((kind, text));
-        self.report.send_modify(|report| report.failure = failure);
-    }
 }
 
 /// Handles what happens to the connection during one run of the actor.
@@ -179,8 +168,9 @@ impl Subscriber for Subscription<'_> {
         self.listener.hint(table);
     }
 
-    fn failed(&self, error: &db::Error, failures: u32) {
-        self.listener.failed(error, failures);
+    fn failed(&self, error: &db::Error) {
+        let failure = Some((error.kind(), full_text(error)));
+        self.listener.report.send_modify(|report| report.failure = failure);
         self.scope.set_state("waiting");
     }
 }

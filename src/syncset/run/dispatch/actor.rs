@@ -3,7 +3,7 @@
 //! State: a connection that listens to `towline`, which every write notifies; the cursor is in the database, in the row of the claim.
 //! Only the holder of the leader claim `dispatcher` works, and each of its transactions checks the claim itself. Nobody sends to this
 //! actor: any number of notifications causes one read, and a lost one costs a second. It dispatches until the end of the log, then
-//! waits. While there are rollouts, it moves them on about once a second. Once an hour it looks for clusters without a row of work. A failed statement is repeated with the listener's back-off.
+//! waits. While there are rollouts, it moves them on about once a second. A failed statement is repeated with the listener's back-off.
 //! Restart: it continues at the cursor. Drain: it ends at once, since a transaction that is not committed has done nothing.
 
 use std::sync::Arc;
@@ -16,9 +16,8 @@ use super::DispatchError;
 use super::rollout::Rollouts;
 use super::turn::{Dispatch, Turn};
 use crate::actor::{BoxError, ChildSpec, Scope};
-use crate::cluster::full_text;
-use crate::db::{self, Database, Listener, Session, Subscriber};
-use crate::documents::{Broker, Grant, Leadership};
+use crate::db::{self, Listener, Session, Subscriber};
+use crate::documents::{Grant, Leadership};
 
 /// The channel that every write notifies.
 const CHANNEL: &str = "towline";
@@ -27,8 +26,6 @@ const EVERY: Duration = Duration::from_secs(1);
 /// Longest pause after a turn. A turn costs the database as much for one change as for twenty, and each pass writes a status, which is a
 /// change. So the dispatcher pauses four times as long as the last turn took, and reads all changes of that time in one turn.
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
-/// Between two searches for clusters without a row of work.
-const MEND_EVERY: Duration = Duration::from_hours(1);
 /// Between two checks of what is suspended.
 const TIDY_EVERY: Duration = Duration::from_mins(1);
 /// No page of a turn takes so long.
@@ -39,39 +36,20 @@ const AFTER_A_GRANT: Duration = Duration::from_secs(1);
 /// Observes the dispatcher. It must not block.
 pub trait DispatchObserver: Send + Sync {
     fn dispatched(&self, turn: Turn);
-
-    /// So many clusters had no row of work, which is a fault.
-    fn mended(&self, clusters: u64);
 }
 
 /// The dispatcher. Its clones are instances that take over from each other.
 #[derive(Clone)]
 pub struct Dispatcher {
-    database: Database,
+    dispatch: Dispatch,
     leadership: Leadership,
     observer: Arc<dyn DispatchObserver>,
-    broker: Option<Broker>,
-    is_guarding: bool,
 }
 
 impl Dispatcher {
     /// A dispatcher under the leader claim of its role.
-    pub fn new(database: Database, leadership: Leadership, observer: Arc<dyn DispatchObserver>) -> Self {
-        Self { database, leadership, observer, broker: None, is_guarding: true }
-    }
-
-    /// The same, which tells workers over a message broker which clusters it has asked for.
-    #[must_use]
-    pub fn over(mut self, broker: Option<Broker>) -> Self {
-        self.broker = broker;
-        self
-    }
-
-    /// The same without the guard against mass deletions.
-    #[must_use]
-    pub fn unguarded(mut self) -> Self {
-        self.is_guarding = false;
-        self
+    pub fn new(dispatch: Dispatch, leadership: Leadership, observer: Arc<dyn DispatchObserver>) -> Self {
+        Self { dispatch, leadership, observer }
     }
 
     pub fn child(self) -> ChildSpec {
@@ -87,7 +65,7 @@ impl Dispatcher {
                 grant = self.leadership.granted() => grant,
             };
             scope.set_state("running");
-            let listener = Listener::new(self.database.clone(), "dispatcher", &[CHANNEL]);
+            let listener = Listener::new(self.dispatch.database.clone(), "dispatcher", &[CHANNEL]);
             let follower = Follower { of: &self, grant: &grant, scope: &scope, notified: Notify::new() };
             tokio::select! {
                 biased;
@@ -115,28 +93,23 @@ struct Follower<'d> {
 
 impl Subscriber for Follower<'_> {
     async fn listening(&self, _session: &Session) -> Result<(), db::Error> {
-        let dispatch = Dispatch::new(self.of.database.clone()).over(self.of.broker.clone());
-        let dispatch = if self.of.is_guarding { dispatch } else { dispatch.unguarded() };
-        let (mut mend_at, mut tidy_at) = (Instant::now(), Instant::now());
+        let dispatch = &self.of.dispatch;
+        let mut tidy_at = Instant::now();
         let mut rollouts = Rollouts::unknown();
         loop {
             let began = Instant::now();
-            let turn = self.turn(&dispatch).await?;
+            let turn = self.turn(dispatch).await?;
             let pause = (began.elapsed() * 4).min(LONGEST_PAUSE);
             // Done even if there is more to read, so that syncsets with nothing left to delete are released.
             if tidy_at <= Instant::now() {
-                self.tidy(&dispatch).await?;
+                self.tidy(dispatch).await?;
                 tidy_at = Instant::now() + TIDY_EVERY;
             }
             let roll_at = rollouts.next(&turn);
             if roll_at.is_some_and(|at| at <= Instant::now()) {
-                self.roll(&dispatch, &mut rollouts).await?;
+                self.roll(dispatch, &mut rollouts).await?;
             }
             if !turn.has_more {
-                if mend_at <= Instant::now() {
-                    mend_at = Instant::now() + MEND_EVERY;
-                    self.mend(&dispatch).await?;
-                }
                 tokio::time::sleep(pause).await;
                 let roll_in = rollouts.next(&Turn::default()).map(|at| at.saturating_duration_since(Instant::now()));
                 let _elapsed = timeout(EVERY.min(roll_in.unwrap_or(EVERY)), self.notified.notified()).await;
@@ -146,14 +119,6 @@ impl Subscriber for Follower<'_> {
 
     fn notified(&self, _channel: &str, _payload: &str) {
         self.notified.notify_one();
-    }
-
-    fn failed(&self, error: &db::Error, failures: u32) {
-        if failures == 0 {
-            tracing::warn!(error = full_text(error), "failed to dispatch changes, retrying");
-        } else {
-            tracing::debug!(error = full_text(error), failures, "failed to dispatch changes, retrying");
-        }
     }
 }
 
@@ -183,16 +148,6 @@ impl Follower<'_> {
         if clusters > 0 {
             tracing::debug!(clusters, "rollouts moved on");
         }
-        Ok(())
-    }
-
-    async fn mend(&self, dispatch: &Dispatch) -> Result<(), db::Error> {
-        let _work = self.scope.work();
-        let mended = not_expired(dispatch.mend(self.grant).await)?;
-        if mended > 0 {
-            tracing::error!(clusters = mended, "clusters had no row of work and were never worked on: this is a bug");
-        }
-        self.of.observer.mended(mended);
         Ok(())
     }
 }

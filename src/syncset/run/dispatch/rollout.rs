@@ -19,17 +19,17 @@ use uuid::Uuid;
 use super::concern::Concern;
 use super::guard::{Decisions, DeletionGuard};
 use super::selection::{Parameter, Parameters, Selection};
-use super::turn::{Dispatch, Turn, ask, concerned};
+use super::turn::{Dispatch, Turn, ask, begin_locked, concerned};
 use super::{DispatchError, WITHIN};
 use crate::cluster::full_text;
 use crate::db::{self, Database, Row, Transaction, Type, column};
 use crate::documents::{Grant, Key};
 use crate::syncset::plan::action::PAUSES;
-use crate::syncset::plan::health;
+use crate::syncset::plan::health::HealthState;
 use crate::syncset::plan::name::{SyncSetKind, SyncSetName};
 use crate::syncset::plan::rollout::{
-    Applied, Counts, Move, Observed, Reading, Reason, Rollout, Seen, Spec, State, Takes, Turn as ClusterTurn, count,
-    decide,
+    Applied, Counts, HealthReading, Move, Observed, Reason, Rollout, RolloutPhase, Seen, Spec, Takes,
+    Turn as ClusterTurn, count, decide,
 };
 use crate::syncset::plan::status;
 use crate::syncset::run::paused::{is_paused, pause};
@@ -120,9 +120,11 @@ impl Dispatch {
         let first = due.partition_point(|due| rollouts.last.is_some_and(|last| due.syncset <= last));
         due.rotate_left(first);
         let (mut asked, mut pause) = (0, EVERY);
+        // One is moved in any case, however slow the database is.
+        let looked = Instant::now();
         for due in due {
             let syncset = due.syncset;
-            if began.elapsed() > LONGEST_LOOK {
+            if looked.elapsed() > LONGEST_LOOK {
                 pause = Duration::ZERO;
                 break;
             }
@@ -184,7 +186,8 @@ impl Dispatch {
                 guard.check(subject, &mut decisions).await?;
             }
         }
-        let mut transaction = self.begin_rollout(grant).await?;
+        let begun = begin_locked(&self.database, "rollout", Some(grant), None).await?;
+        let mut transaction = begun.ok_or(DispatchError::LeaseExpired)?;
         // Somebody has approved something meanwhile.
         if !decisions.write(&mut transaction).await? {
             return Ok(Some(0));
@@ -224,21 +227,6 @@ impl Dispatch {
             is_unguarded: !after.guarded,
         });
         Ok(Some(asked))
-    }
-
-    /// Begins the transaction, and locks the claim.
-    async fn begin_rollout(&self, grant: &Grant) -> Result<Transaction<'static>, DispatchError> {
-        // Commands and writers of the syncset wait for the rollout's row.
-        const TEXT: &str = "select set_config('idle_in_transaction_session_timeout', '3s', true) from towline_claim \
-             where name = 'dispatcher' and holder = $1 and token = $2 and until > clock_timestamp() \
-               and (select origin = towline_origin() from towline_meta) for update";
-        let mut transaction = self.database.begin("rollout", WITHIN).await?;
-        let holder = grant.holder.as_str();
-        let params = [(&holder as _, Type::TEXT), (&grant.token as _, Type::INT8)];
-        match transaction.execute("lock_dispatcher_of_rollouts", TEXT, &params).await? {
-            0 => Err(DispatchError::LeaseExpired),
-            _ => Ok(transaction),
-        }
     }
 }
 
@@ -360,10 +348,11 @@ async fn observe(
            t.revision, t.number, t.wave, t.released, t.done, {read_before}, \
            case when r.generation = {generation}::text::bigint and r.inputs <> decode(repeat('00', 32), 'hex') then \
              case when r.result = 'Failure' then r.reason when not r.pending_deletions then '' end end, \
-           {read}, case when r.health->>'inputs' = encode(r.inputs, 'hex') then r.health->>'state' end, \
-           t.done and t.number = {number}::text::bigint and r.cluster is null \
+           {read}, case when r.health_inputs = r.inputs then r.health_state end, \
+           t.done and t.number = {number}::text::bigint and r.cluster is null, \
+           p.reachable is false and (p.last_contact < t.released_at) is not false \
          from c full join t on t.cluster = c.id \
-           left join lateral (select p.reachable from towline_cluster p where p.cluster = c.id offset 0) p on true \
+           left join lateral (select p.reachable, p.last_contact from towline_cluster p where p.cluster = c.id offset 0) p on true \
            left join lateral (select * from towline_result r where r.cluster = c.id and r.syncset = {syncset}::text::uuid offset 0) r on true \
          where c.id is not null or t.number = {number}::text::bigint",
         pause = pause!(),
@@ -410,14 +399,17 @@ fn seen(query: &'static str, (id, selected): (Uuid, Vec<bool>), row: &Row, now: 
         _ => Applied::Not,
     };
     let state: Option<&str> = column(query, row, 12)?;
-    let state = state.and_then(|state| health::State::ALL.into_iter().find(|known| known.as_str() == state));
+    let state = state.and_then(|state| HealthState::ALL.into_iter().find(|known| known.as_str() == state));
+    let is_paused = is_paused(column(query, row, 3)?, now);
     Ok(Seen {
         id,
         selected,
-        is_away: column::<bool>(query, row, 2)? || is_paused(column(query, row, 3)?, now),
+        is_away: column::<bool>(query, row, 2)? || is_paused,
+        is_paused,
+        was_silent: column::<Option<bool>>(query, row, 14)? == Some(true),
         turn,
         applied,
-        health: time(11)?.map(|at| Reading { at, state }),
+        health: time(11)?.map(|at| HealthReading { at, state }),
     })
 }
 
@@ -455,7 +447,7 @@ async fn write(
          select r.syncset, u.cluster::uuid, r.goal, r.number, r.wave, r.clock, timestamptz 'epoch' + u.before * interval '1 microsecond' \
            from unnest($2::text[], $3::bigint[]) u(cluster, before) join towline_rollout r on r.syncset = $1::text::uuid \
          on conflict (syncset, cluster) do update set revision = excluded.revision, number = excluded.number, wave = excluded.wave, \
-           released = excluded.released, done = false, read_before = excluded.read_before";
+           released = excluded.released, done = false, read_before = excluded.read_before, released_at = excluded.released_at";
     const DONE: &str = "update towline_turn set done = true, read_before = null \
          where syncset = $1::text::uuid and cluster = any($2::text[]::uuid[])";
     // `Turn::LEFT`.
@@ -508,7 +500,7 @@ async fn write(
 /// Tells the operator of a transition, once it is committed.
 fn announce(name: &SyncSetName, spec: &Spec, before: &Rollout, after: &Rollout) {
     let (syncset, revision, wave) = (name, after.goal, spec.wave_name(before.wave));
-    if after.number != before.number && after.state == State::RollingBack {
+    if after.number != before.number && after.state == RolloutPhase::RollingBack {
         tracing::info!(%syncset, revision, reason = after.message, "rolling back");
     } else if after.number != before.number {
         tracing::info!(%syncset, revision, "rollout began");
@@ -516,10 +508,10 @@ fn announce(name: &SyncSetName, spec: &Spec, before: &Rollout, after: &Rollout) 
         tracing::info!(%syncset, revision, wave, "wave of a rollout done");
     }
     match after.state {
-        State::Complete if before.state != after.state => tracing::info!(%syncset, revision, "rollout complete"),
-        State::RolledBack if before.state != after.state => tracing::info!(%syncset, revision, "rolled back"),
-        State::Stopped => tracing::info!(%syncset, revision, wave, reason = after.message, "rollout stopped"),
-        State::Running if after.reason == Reason::EmptyWave && before.reason != after.reason => {
+        RolloutPhase::Complete if before.state != after.state => tracing::info!(%syncset, revision, "rollout complete"),
+        RolloutPhase::RolledBack if before.state != after.state => tracing::info!(%syncset, revision, "rolled back"),
+        RolloutPhase::Stopped => tracing::info!(%syncset, revision, wave, reason = after.message, "rollout stopped"),
+        RolloutPhase::Running if after.reason == Reason::EmptyWave && before.reason != after.reason => {
             tracing::info!(%syncset, revision, wave, "rollout waits: the selector of the wave matches no cluster");
         }
         _ => {}

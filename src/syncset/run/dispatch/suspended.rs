@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use uuid::Uuid;
 
+use super::turn::begin_locked;
 use super::{DispatchError, ids};
 use crate::db::{Database, Json, Row, Type, column};
 use crate::documents::{Author, Entry, Kind, WorkQueue};
@@ -68,7 +69,7 @@ pub async fn approve(
                 syncset = %suspended.label(),
                 clusters = suspended.clusters,
                 reason = suspended.cause.reason(),
-                "deletions of a syncset are approved"
+                "mass change approved"
             );
             approved.push(suspended);
         } else if name.is_some() {
@@ -80,10 +81,6 @@ pub async fn approve(
 
 /// Returns whether it was suspended.
 async fn approve_one(database: &Database, suspended: &SuspendedSyncset, by: &Author) -> Result<bool, DispatchError> {
-    // Should this process stop before the end, it must not keep rows of the work queue from workers.
-    const LOCK: &str = "select set_config('idle_in_transaction_session_timeout', '3s', true) from towline_claim \
-         where name = 'dispatcher' \
-         and (select origin = towline_origin() from towline_meta) for update";
     // A check that has read the row before is repeated. What has been checked again since it was read may delete something else.
     const RELEASE: &str = "update towline_guard set held = false, cause = null, since = clock_timestamp() \
          where syncset = $1::text::uuid and held and cause is distinct from 'unreadable' and generation = $2 and clusters = $3 \
@@ -99,11 +96,9 @@ async fn approve_one(database: &Database, suspended: &SuspendedSyncset, by: &Aut
         (&clusters_then as _, Type::INT4),
         (&suspended.revision as _, Type::INT4),
     ];
-    let mut transaction = database.begin("approve", super::WITHIN).await?;
     // The guard's decisions are written under a lock of the same row.
-    if transaction.execute("lock_claim_for_check", LOCK, &[]).await? == 0 {
-        return Err(DispatchError::Restoring);
-    }
+    let begun = begin_locked(database, "approve", None, None).await?;
+    let mut transaction = begun.ok_or(DispatchError::Restoring)?;
     if transaction.execute("approve_syncset", RELEASE, &as_read).await? == 0 {
         return Ok(false);
     }
@@ -197,7 +192,7 @@ impl Released {
     }
 }
 
-/// A syncset that an earlier release has checked has no name.
+/// One that was gone when it was first checked may have no name.
 fn argument(id: Uuid, namespace: &str, name: &str) -> String {
     match (namespace, name) {
         (_, "") => id.to_string(),

@@ -14,14 +14,14 @@ use super::remove::{remove, remove_all, tidy};
 use super::selection::{Parameter, Parameters};
 use super::suspended::{Released, tracked};
 use super::{DispatchError, WITHIN, ids};
-use crate::db::{Database, Transaction, Type, column};
+use crate::db::{self, Database, Transaction, Type, column};
 use crate::documents::{Broker, Grant, WorkQueue, renumber};
 use crate::syncset::run::store::RESYNC;
 
-/// The claim in parameters $1 and $2, and the cursor in $3; in the database that was read: one that was failed over to since has
-/// another origin until its versions are renumbered.
-const HELD: &str = "name = 'dispatcher' and holder = $1 and token = $2 and cursor = $3 and until > clock_timestamp() \
-     and (select origin = towline_origin() from towline_meta)";
+/// The claim in parameters $1 and $2, and the cursor in $3, of which each may be null; in the database that was read: one that was
+/// failed over to since has another origin until its versions are renumbered.
+const HELD: &str = "name = 'dispatcher' and ($1::text is null or holder = $1 and token = $2 and until > clock_timestamp()) \
+     and ($3::bigint is null or cursor = $3) and (select origin = towline_origin() from towline_meta)";
 
 #[derive(Clone)]
 pub struct Dispatch {
@@ -81,8 +81,8 @@ impl Dispatch {
         self
     }
 
-    /// Checks suspended syncsets again, since they may have nothing left to delete, and removes rows that are not needed. An earlier
-    /// release may have been unable to read a syncset; without the guard, nothing that can be read stays suspended.
+    /// Checks suspended syncsets again, since they may have nothing left to delete, and removes rows that are not needed. Without
+    /// the guard, nothing that can be read stays suspended.
     pub async fn tidy(&self, grant: &Grant) -> Result<Turn, DispatchError> {
         self.tidy_in_pages(grant, &|| ()).await
     }
@@ -124,18 +124,6 @@ impl Dispatch {
                 Ok(Turn::default())
             }
         }
-    }
-
-    /// Adds requests for clusters that have none, and returns their number. Each one is a fault: it would never have been worked
-    /// on. A cluster that is being deleted has none on purpose.
-    pub async fn mend(&self, grant: &Grant) -> Result<u64, DispatchError> {
-        const TEXT: &str = "insert into towline_work (cluster, ready_at, namespace) select c.id, now(), c.namespace \
-             from clusters c, towline_claim l where l.name = 'dispatcher' and l.holder = $1 and l.token = $2 \
-               and l.until > clock_timestamp() and c.kind = 'clusters' and c.version <= l.cursor and c.deleted_at is null \
-               and not exists (select from towline_work w where w.cluster = c.id) order by c.id on conflict do nothing";
-        let holder = grant.holder.as_str();
-        let params = [(&holder as _, Type::TEXT), (&grant.token as _, Type::INT8)];
-        Ok(self.database.execute("mend_work", TEXT, &params).await?)
     }
 
     async fn follow(&self, grant: &Grant, read: &Read, after_each: &(dyn Fn() + Sync)) -> Result<Turn, DispatchError> {
@@ -283,23 +271,30 @@ impl Dispatch {
         }
     }
 
-    /// Begins the transaction, and locks the claim.
     async fn begin(&self, grant: &Grant, read: &Read) -> Result<Transaction<'static>, DispatchError> {
-        const QUERY: &str = "lock_dispatcher";
-        let mut transaction = self.database.begin("dispatch", WITHIN).await?;
-        let holder = grant.holder.as_str();
-        let params =
-            [(&holder as _, Type::TEXT), (&grant.token as _, Type::INT8), (&read.head.cursor as _, Type::INT8)];
-        // Renewals of work wait for the rows that are asked for, 3 s at a time, and have 20 s: a process that stops here must not hold
-        // them for longer.
-        let text = format!(
-            "select set_config('idle_in_transaction_session_timeout', '3s', true) from towline_claim where {HELD} for update"
-        );
-        match transaction.execute(QUERY, &text, &params).await? {
-            0 => Err(DispatchError::LeaseExpired),
-            _ => Ok(transaction),
-        }
+        let begun = begin_locked(&self.database, "dispatch", Some(grant), Some(read.head.cursor)).await?;
+        begun.ok_or(DispatchError::LeaseExpired)
     }
+}
+
+/// Begins a transaction, and locks the dispatcher's claim. None if somebody else holds it, or its cursor has moved from this place, as
+/// far as these are given; and while the database is being restored.
+pub(super) async fn begin_locked(
+    database: &Database,
+    name: &'static str,
+    grant: Option<&Grant>,
+    cursor: Option<i64>,
+) -> Result<Option<Transaction<'static>>, db::Error> {
+    let mut transaction = database.begin(name, WITHIN).await?;
+    let (holder, token) = (grant.map(|grant| grant.holder.as_str()), grant.map(|grant| grant.token));
+    let params = [(&holder as _, Type::TEXT), (&token as _, Type::INT8), (&cursor as _, Type::INT8)];
+    // Commands and writers of a syncset wait for its rollout's row, and renewals of work for the rows that are asked for: 3 s at a time,
+    // and they have 20 s. A process that stops here must not hold them for longer.
+    let text = format!(
+        "select set_config('idle_in_transaction_session_timeout', '3s', true) from towline_claim where {HELD} for update"
+    );
+    let is_locked = transaction.execute("lock_dispatcher", &text, &params).await? > 0;
+    Ok(is_locked.then_some(transaction))
 }
 
 /// Asks for clusters, and returns their number.
@@ -376,10 +371,12 @@ pub(super) async fn concerned(
         let ids = parameters.add(texts(concern.clusters.iter().map(Uuid::to_string).collect()));
         let (namespaces, names) = concern.named.iter().cloned().unzip();
         let (namespaces, names) = (parameters.add(texts(namespaces)), parameters.add(texts(names)));
+        let whole = parameters.add(texts(concern.namespaces.iter().cloned().collect()));
         let mut text = format!(
             "select c.id::text from clusters c where c.kind = 'clusters' and c.id = any({ids}::text[]::uuid[]) \
              union select c.id::text from unnest({namespaces}::text[], {names}::text[]) r(namespace, name) join clusters c \
-               on c.kind = 'clusters' and c.namespace = r.namespace and c.name = r.name"
+               on c.kind = 'clusters' and c.namespace = r.namespace and c.name = r.name \
+             union select c.id::text from clusters c where c.kind = 'clusters' and c.namespace = any({whole}::text[])"
         );
         for selection in &concern.selections {
             let condition = selection.condition(&mut parameters);
