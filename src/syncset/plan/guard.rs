@@ -244,7 +244,7 @@ impl Tally {
 ///
 /// What the dispatcher has not read yet is unchecked: the cluster may have lost its labels together with many others. A syncset has a
 /// row from its first check on, which comes before it is applied anywhere. So one without a row, living or gone, is unchecked; a
-/// cursor alone, which a release without the guard may have moved, is no permission. That a document is missing does not say that its
+/// cursor alone is no permission. That a document is missing does not say that its
 /// deletion was checked: the row does.
 pub fn deletions(checked: &Checked<'_>) -> Deletions {
     let Checked { cursor, guard, cluster, syncset } = *checked;

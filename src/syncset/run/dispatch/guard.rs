@@ -338,17 +338,18 @@ impl Decisions {
     /// Tells the operator, once the transaction is committed.
     pub(super) fn announce(&self) {
         for suspended in &self.suspended {
-            tracing::warn!(
+            // Somebody has to decide.
+            tracing::error!(
                 syncset = %suspended.label(),
                 clusters = suspended.clusters,
                 of = suspended.tracks,
                 reason = suspended.cause.reason(),
                 remedy = suspended.remedy(),
-                "deletions of a syncset are held"
+                "mass change is held until it is approved"
             );
         }
         for Released { label: syncset, .. } in &self.released {
-            tracing::info!(syncset, "deletions of a syncset are no longer held");
+            tracing::info!(syncset, "mass change is no longer held");
         }
     }
 }
