@@ -53,7 +53,7 @@ fn one_change_costs_one_get_one_post_and_two_writes_and_an_idle_minute_nothing()
         assert_eq!(world.sink.told().len(), posts + 1);
         let used = daemon.usage().unwrap().cpu.saturating_sub(before.cpu);
         // This is a debug build, for which there is no mark; something that turns in a circle takes a minute.
-        assert!(used < Duration::from_secs(5), "{used:?} in an idle minute");
+        assert!(used < Duration::from_secs(20), "{used:?} in an idle minute");
 
         // A start in step costs the lists and nothing else: no record is read, nothing written, nothing posted.
         daemon.kill9().await.unwrap();

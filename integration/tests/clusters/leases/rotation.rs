@@ -10,17 +10,17 @@ use serde_json::json;
 
 use crate::leases::world::{LIMIT, Renewal, World, gaps, run};
 
-/// Renewed every two seconds.
-const DURATION: &str = "--lease-duration=6";
-/// An interval with its jitter, and an answer's second.
-const NONE_MISSED: Duration = Duration::from_millis(3200);
+/// Renewed every four seconds.
+const DURATION: &str = "--lease-duration=12";
+/// An interval with its jitter, and what a busy machine needs for an answer: two intervals take more.
+const NONE_MISSED: Duration = Duration::from_secs(7);
 
-/// Waits for three renewals by this user since then, and gives all.
+/// Waits for two renewals by this user since then, and gives all.
 async fn renewed_by(world: &World, since: Mark, user: &str) -> Vec<Renewal> {
     eventually(format!("renewals of {} by {user}", world.namespace), LIMIT, async || {
         let renewals = world.renewals(since).await;
         let count = renewals.iter().filter(|renewal| renewal.user == user).count();
-        if count >= 3 { Ok(renewals) } else { Err(format!("{renewals:?}")) }
+        if count >= 2 { Ok(renewals) } else { Err(format!("{renewals:?}")) }
     })
     .await
     .unwrap()
@@ -64,7 +64,8 @@ fn credentials_that_were_revoked_are_replaced_at_once_when_new_ones_come() {
     run(async {
         let world = World::shared("revoked", users::TOWLINE).await;
         world.ready_pod().await;
-        let certificate = world.hub.client_certificate(users::TOWLINE, Duration::from_secs(8)).unwrap();
+        // Long enough for the first renewal, also on a busy machine.
+        let certificate = world.hub.client_certificate(users::TOWLINE, Duration::from_secs(15)).unwrap();
         let kubeconfig = world.kubeconfig(&json!({"client-certificate": "tls.crt", "client-key": "tls.key"}));
         let keys = [
             ("kubeconfig", kubeconfig.as_str()),
