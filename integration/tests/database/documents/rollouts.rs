@@ -468,6 +468,11 @@ fn a_dispatcher_that_is_killed_between_its_statements_changes_nothing_or_everyth
                     and not exists (select from towline_work w where w.cluster = t.cluster)";
                 assert_eq!(world.stage.number(unasked).await, 0, "after {steps} steps");
             }
+            // The next dispatcher knows nothing of it, and the last statements may hold a lock still.
+            world.rollouts = Rollouts::unknown();
+            let busy = "select count(*) from pg_stat_activity where datname = current_database() \
+                and backend_type = 'client backend' and state <> 'idle' and pid <> pg_backend_pid()";
+            world.stage.becomes("the killed one's statements to have ended", busy, 0).await;
             world.play().await;
             let number = world.stage.number("select number from towline_rollout").await;
             assert_eq!(number, i64::try_from(steps).expect("few"), "each content has one rollout");
