@@ -6,14 +6,16 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::log::{Change, DocumentState, Facts};
-use super::selection::Selection;
+use super::selection::{selected, weight};
 use crate::documents::Kind;
+use crate::syncset::plan::matching::Audience;
 
 /// Most selections of one statement, and most values that all of them compare, which may be done for each cluster. Beyond it, the
 /// changes concern all clusters: asking for all costs less.
 const MOST_SELECTIONS: usize = 200;
 const MOST_VALUES: usize = 1_000;
-/// Most clusters that are asked for by name.
+/// Most clusters that are asked for by name. Beyond it, all of the namespaces concerned are asked for: whoever writes in one does not
+/// have the clusters of others asked for.
 const MOST_NAMES: usize = 100_000;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,7 +25,9 @@ pub(super) struct Concern {
     pub(super) gone: BTreeSet<Uuid>,
     /// Clusters by namespace and name.
     pub(super) named: BTreeSet<(String, String)>,
-    pub(super) selections: BTreeSet<Selection>,
+    /// All clusters of namespaces.
+    pub(super) namespaces: BTreeSet<String>,
+    pub(super) selections: BTreeSet<Audience>,
     /// The clusters of the syncsets that map these secrets, by namespace and name.
     pub(super) secrets: BTreeSet<(String, String)>,
 }
@@ -38,8 +42,9 @@ impl Concern {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        let Self { all, clusters, gone: _, named, selections, secrets } = self;
-        !all && clusters.is_empty() && named.is_empty() && selections.is_empty() && secrets.is_empty()
+        let Self { all, clusters, gone: _, named, namespaces, selections, secrets } = self;
+        let is_nobody = clusters.is_empty() && named.is_empty() && namespaces.is_empty();
+        !all && is_nobody && selections.is_empty() && secrets.is_empty()
     }
 
     fn add(&mut self, change: &Change) {
@@ -56,7 +61,7 @@ impl Concern {
                 for state in [&change.before, &change.after] {
                     match state {
                         DocumentState::Absent => {}
-                        DocumentState::Unknown => self.all = true,
+                        DocumentState::Unknown => drop(self.namespaces.insert(change.namespace.clone())),
                         DocumentState::Present(Facts { refs, .. }) => self.add_refs(&change.namespace, refs.as_ref()),
                     }
                 }
@@ -82,20 +87,20 @@ impl Concern {
     pub(super) fn add_refs(&mut self, namespace: &str, refs: Option<&Value>) {
         let Some(refs) = refs.filter(|refs| !refs.is_null()) else { return };
         let Some(refs) = refs.as_array() else {
-            self.all = true;
+            self.namespaces.insert(namespace.to_owned());
             return;
         };
         for reference in refs {
             match reference.get("name").and_then(Value::as_str) {
                 Some(name) => drop(self.named.insert((namespace.to_owned(), name.to_owned()))),
-                None => self.all = true,
+                None => drop(self.namespaces.insert(namespace.to_owned())),
             }
         }
     }
 
     /// The clusters that a `SelectorSyncSet` selects.
     pub(super) fn add_selection(&mut self, selector: Option<&Value>, namespaces: Option<&Value>) {
-        match Selection::parse(selector, namespaces) {
+        match selected(selector, namespaces) {
             Some(selection) => drop(self.selections.insert(selection)),
             None => self.all = true,
         }
@@ -103,9 +108,12 @@ impl Concern {
 
     /// The same within the limits of a statement.
     pub(super) fn limited(mut self) -> Self {
-        let requirements: usize = self.selections.iter().map(Selection::weight).sum();
-        self.all |=
-            self.selections.len() > MOST_SELECTIONS || requirements > MOST_VALUES || self.named.len() > MOST_NAMES;
+        let requirements: usize = self.selections.iter().map(weight).sum();
+        self.all |= self.selections.len() > MOST_SELECTIONS || requirements > MOST_VALUES;
+        if self.named.len() > MOST_NAMES {
+            let named = std::mem::take(&mut self.named);
+            self.namespaces.extend(named.into_iter().map(|(namespace, _)| namespace));
+        }
         if self.all { Self { all: true, gone: self.gone, ..Self::default() } } else { self }
     }
 }
@@ -273,14 +281,29 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_read_and_what_is_too_much_concerns_all() {
-        for kind in [Kind::SyncSet, Kind::SelectorSyncSet] {
-            assert!(Concern::of(&[change(kind, DocumentState::Unknown, DocumentState::Absent)]).all, "{kind}");
-            assert!(Concern::of(&[change(kind, present(1), DocumentState::Unknown)]).all, "{kind}");
-        }
-        assert!(Concern::of(&[change(Kind::SelectorSyncSet, DocumentState::Absent, selects(1, &json!([])))]).all);
+    fn what_a_namespace_writes_concerns_no_cluster_of_another_one_however_much_it_is() {
+        let namespace = Concern { namespaces: BTreeSet::from(["foo".to_owned()]), ..Concern::default() };
         let wrong = DocumentState::Present(Facts { refs: Some(json!([{}])), ..facts(1) });
-        assert!(Concern::of(&[change(Kind::SyncSet, DocumentState::Absent, wrong)]).all);
+        let names: Vec<String> = (0..=MOST_NAMES).map(|n| n.to_string()).collect();
+        let many = refs(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        for (before, after) in [
+            (DocumentState::Unknown, DocumentState::Absent),
+            (present(1), DocumentState::Unknown),
+            (DocumentState::Absent, wrong),
+            (DocumentState::Absent, many),
+        ] {
+            let concern = Concern::of(&[change(Kind::SyncSet, before, after)]);
+            assert_eq!(concern, namespace);
+            assert!(!concern.is_empty());
+        }
+    }
+
+    #[test]
+    fn what_of_all_namespaces_can_not_be_read_and_what_is_too_much_concerns_all() {
+        let (unknown, absent) = (DocumentState::Unknown, DocumentState::Absent);
+        assert!(Concern::of(&[change(Kind::SelectorSyncSet, unknown.clone(), absent)]).all);
+        assert!(Concern::of(&[change(Kind::SelectorSyncSet, present(1), unknown)]).all);
+        assert!(Concern::of(&[change(Kind::SelectorSyncSet, DocumentState::Absent, selects(1, &json!([])))]).all);
         let many = |count: usize| -> Vec<Change> {
             let selector = |n: usize| json!({"matchLabels": {"n": n.to_string()}});
             (0..count).map(|n| change(Kind::SelectorSyncSet, DocumentState::Absent, selects(1, &selector(n)))).collect()
@@ -290,7 +313,9 @@ mod tests {
         for operator in ["In", "NotIn"] {
             let of_values = |count: usize| {
                 let values: Vec<String> = (0..count).map(|value| value.to_string()).collect();
-                let selector = json!({"matchExpressions": [{"key": "n", "operator": operator, "values": values}]});
+                let expression = |values: &[String]| json!({"key": "n", "operator": operator, "values": values});
+                let expressions: Vec<Value> = values.chunks(250).map(expression).collect();
+                let selector = json!({"matchExpressions": expressions});
                 Concern::of(&[change(Kind::SelectorSyncSet, DocumentState::Absent, selects(1, &selector))])
             };
             assert!(!of_values(MOST_VALUES - 2).all && of_values(MOST_VALUES).all, "{operator}: values count");

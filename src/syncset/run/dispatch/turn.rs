@@ -11,11 +11,11 @@ use super::concern::{Concern, Unchecked};
 use super::guard::{Decisions, DeletionGuard, READ_AT_ONCE, everything, tracking};
 use super::log::{Change, Read, TurnStep, read};
 use super::remove::{remove, remove_all, tidy};
-use super::selection::{Parameter, Parameters};
+use super::selection::condition;
 use super::suspended::{Released, tracked};
 use super::{DispatchError, WITHIN, ids};
 use crate::db::{self, Database, Transaction, Type, column};
-use crate::documents::{Broker, Grant, WorkQueue, renumber};
+use crate::documents::{Broker, Grant, Parameters, WorkQueue, renumber};
 use crate::syncset::run::store::RESYNC;
 
 /// The claim in parameters $1 and $2, and the cursor in $3, of which each may be null; in the database that was read: one that was
@@ -364,27 +364,26 @@ pub(super) async fn concerned(
         return Ok(Vec::new());
     }
     let mut parameters = Parameters::default();
-    let texts = |texts: Vec<String>| Parameter::Texts(texts);
     let text = if concern.all {
         "select c.id::text from clusters c".to_owned()
     } else {
-        let ids = parameters.add(texts(concern.clusters.iter().map(Uuid::to_string).collect()));
+        let ids = parameters.texts(Some(concern.clusters.iter().map(Uuid::to_string).collect()));
         let (namespaces, names) = concern.named.iter().cloned().unzip();
-        let (namespaces, names) = (parameters.add(texts(namespaces)), parameters.add(texts(names)));
-        let whole = parameters.add(texts(concern.namespaces.iter().cloned().collect()));
+        let (namespaces, names) = (parameters.texts(Some(namespaces)), parameters.texts(Some(names)));
+        let whole = parameters.texts(Some(concern.namespaces.iter().cloned().collect()));
         let mut text = format!(
             "select c.id::text from clusters c where c.kind = 'clusters' and c.id = any({ids}::text[]::uuid[]) \
              union select c.id::text from unnest({namespaces}::text[], {names}::text[]) r(namespace, name) join clusters c \
                on c.kind = 'clusters' and c.namespace = r.namespace and c.name = r.name \
              union select c.id::text from clusters c where c.kind = 'clusters' and c.namespace = any({whole}::text[])"
         );
-        for selection in &concern.selections {
-            let condition = selection.condition(&mut parameters);
+        for audience in &concern.selections {
+            let condition = condition(audience, &mut parameters);
             text.push_str(" union select c.id::text from clusters c where ");
             text.push_str(&condition);
         }
         if !released.is_empty() {
-            let released = parameters.add(texts(released.iter().map(|released| released.id.to_string()).collect()));
+            let released = parameters.texts(Some(released.iter().map(|released| released.id.to_string()).collect()));
             let of_released = format!(
                 " union select t.cluster::text from unnest({released}::text[]::uuid[]) i(id) cross join lateral ({}) t",
                 tracked("i.id")
