@@ -132,10 +132,6 @@ fn flatten(fields: &mut Map<String, Value>) -> Result<(), Problem> {
             fields.insert(name, value);
         }
     }
-    // Written by `kubectl apply`, which no longer owns the document. It is a second copy of it.
-    if let Some(Value::Object(annotations)) = fields.get_mut("annotations") {
-        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
-    }
     Ok(())
 }
 
@@ -157,8 +153,7 @@ mod tests {
     #[test]
     fn manifests_of_hive_become_documents() {
         let text = "apiVersion: hive.openshift.io/v1\nkind: SyncSet\nmetadata:\n  name: base\n  namespace: team-a\n  \
-                    labels: {a: b}\n  uid: 1-2\n  resourceVersion: '7'\n  annotations:\n    c: d\n    \
-                    kubectl.kubernetes.io/last-applied-configuration: '{}'\nspec:\n  clusterDeploymentRefs: [{name: west}]\n\
+                    labels: {a: b}\n  uid: 1-2\n  resourceVersion: '7'\n  annotations: {c: d}\nspec:\n  clusterDeploymentRefs: [{name: west}]\n\
                     status: {}\n---\nkind: Cluster\nname: west\nnamespace: team-a\nkubeconfig: text\n";
         let read: Vec<_> = of_yaml(text).into_iter().map(|manifest| manifest.expect("a document")).collect();
         assert_eq!(read.iter().map(|manifest| manifest.kind).collect::<Vec<_>>(), [Kind::SyncSet, Kind::Cluster]);

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::faults::{Faults, found, shown};
 use super::fields::object;
+use crate::cluster::tool_marks::LAST_APPLIED;
 use crate::config::names::{is_label_key, is_qualified_name};
 use crate::documents::body::{Path, kind_of};
 
@@ -44,7 +45,9 @@ pub(super) fn labels(value: &Value, faults: &mut Faults) -> BTreeMap<String, Str
 pub(super) fn annotations(value: &Value, faults: &mut Faults) -> BTreeMap<String, String> {
     let path = Path::Root.field("annotations");
     // As in Kubernetes, the domain of an annotation may have capital letters.
-    let annotations = texts(value, &path, |key| is_label_key(&key.to_lowercase()), faults);
+    let mut annotations = texts(value, &path, |key| is_label_key(&key.to_lowercase()), faults);
+    // A second copy of the document, with its kubeconfig or its values: `kubectl apply` no longer owns it.
+    annotations.remove(LAST_APPLIED);
     check_totals(&BTreeMap::new(), &annotations, faults);
     annotations
 }

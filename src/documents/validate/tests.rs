@@ -44,6 +44,18 @@ fn a_cluster_needs_no_more_than_a_kubeconfig() {
     assert_eq!(told(&faults(Kind::Cluster, json!({}))), [("/kubeconfig", "missing", "")]);
 }
 
+/// The native form, which no `metadata` is taken out of.
+#[test]
+fn a_copy_that_kubectl_has_made_of_a_document_is_not_kept() {
+    let annotations = json!({"kubectl.kubernetes.io/last-applied-configuration": "canary", "a": "b"});
+    let data = json!({"annotations": annotations, "data": {"a": "eA=="}});
+    for (kind, body) in [(Kind::Secret, data), (Kind::Cluster, json!({"annotations": annotations, "kubeconfig": "x"}))]
+    {
+        let draft = checked(kind, body).unwrap_or_else(|faults| panic!("{faults:?}"));
+        assert_eq!(draft.annotations, Some([("a".to_owned(), "b".to_owned())].into()));
+    }
+}
+
 #[test]
 fn an_unknown_field_is_named_and_its_value_is_not() {
     let found = faults(Kind::Cluster, json!({"kubeconfig": 1, "kubeconfg": "canary", "spec": {"x": "canary"}}));

@@ -82,7 +82,10 @@ fn each_spelling_of_a_value_is_found() {
 /// Requests with secrets in them, each with the status that it gets. They are sent in this order.
 fn requests() -> Vec<(u16, &'static str, Request)> {
     let cluster = |name: &str| json!({"name": name, "namespace": "foo", "kubeconfig": KUBECONFIG});
-    let secret = |data: Value| json!({"name": "s", "namespace": "foo", "data": data});
+    // `kubectl apply` has made it of what somebody sends on as a document.
+    let copied =
+        json!({"kubectl.kubernetes.io/last-applied-configuration": format!("{{\"data\":{{\"k\":\"{DATA}\"}}}}")});
+    let secret = |data: Value| json!({"name": "s", "namespace": "foo", "annotations": copied, "data": data});
     let (clusters, one, secrets, of_s) = ("/v1/clusters", "/v1/clusters/foo/c", "/v1/secrets", "/v1/secrets/foo/s");
     let with = |extra: Value| {
         let mut document = cluster("d");
