@@ -315,21 +315,14 @@ async fn count_actors(tree: &LiveTree, roles: &BTreeSet<&'static str>) {
     let Some(handle) = tree.handle.get() else { return };
     let report = handle.report().await;
     for role in roles.iter().copied() {
-        let mut sum = (0, 0);
-        add_up(&report, role, &mut sum);
-        telemetry::actors(role, sum.0, sum.1);
+        telemetry::actor_restarts(role, restarts(&report, role));
     }
 }
 
-/// An actor's role is the first word of its name.
-fn add_up(report: &ActorReport, role: &str, sum: &mut (u64, usize)) {
-    if report.name.split(' ').next() == Some(role) {
-        sum.0 += report.restarts;
-        sum.1 += report.mailbox.map_or(0, |mailbox| mailbox.depth);
-    }
-    for child in &report.children {
-        add_up(child, role, sum);
-    }
+/// The restarts of all actors of a role, which is the first word of their names.
+fn restarts(report: &ActorReport, role: &str) -> u64 {
+    let own = if report.name.split(' ').next() == Some(role) { report.restarts } else { 0 };
+    own + report.children.iter().map(|child| restarts(child, role)).sum::<u64>()
 }
 
 #[cfg(test)]

@@ -157,8 +157,8 @@ pub mod syncset {
     }
     pub mod work {
         pub use crate::syncset::run::work::{
-            Client, Executor, First, NoClient, NoCredentials, Plan, PrepareError, Prepared, Preparer, ReconcileEnd,
-            Stop, WorkObserver,
+            Client, Executor, First, NoClient, NoCredentials, Plan, PrepareError, Prepared, Preparer, Stop,
+            WorkObserver,
         };
     }
 }
@@ -167,9 +167,9 @@ pub mod status {
 }
 pub mod telemetry {
     pub use crate::telemetry::{
-        Metric, MetricKind, ReconcileResult, RestClientMetrics, VERSION, WorkqueueMetrics, actors, cluster_available,
-        cluster_new_credentials_fail, db_query, describe, leader_election_master_status, recorder, render_families,
-        render_process, section_well, state_undone,
+        Metric, MetricKind, ReconcileResult, RestClientMetrics, VERSION, WorkqueueMetrics, actor_restarts,
+        cluster_available, cluster_new_credentials_fail, db_query, describe, leader_election_master_status, recorder,
+        render_families, render_process, section_well,
     };
 }
 pub mod yaml {

@@ -109,8 +109,8 @@ impl Section for Elected {
         ObjectPage::of_listed(self.facts().objects, selection)
     }
 
-    fn lags(&self) -> &'static [&'static str] {
-        self.section.lags()
+    fn lag(&self) -> Option<&'static str> {
+        self.section.lag()
     }
 
     fn refresh(&self, facts: &Facts) {

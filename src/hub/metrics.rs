@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use axum::response::Response;
 use http::{Method, StatusCode};
-use metrics::{Counter, Gauge, counter, gauge, histogram};
+use metrics::{Gauge, counter, gauge, histogram};
 
-use crate::documents::{BusObserver, ConnectionState, Purpose};
+use crate::documents::BusObserver;
 use crate::telemetry::{self, Metric};
 
 /// Requests to the API, by `route`, `method` and `code`.
@@ -16,30 +16,18 @@ const HUB_REQUESTS_TOTAL: &str = "towline_hub_requests_total";
 const HUB_REQUEST_SECONDS: &str = "towline_hub_request_seconds";
 /// Watches that this replica serves.
 const HUB_WATCHERS: &str = "towline_hub_watchers";
-/// Changes that were refused, since their namespace would exceed its quota.
-const HUB_QUOTA_REFUSALS_TOTAL: &str = "towline_hub_quota_refusals_total";
-/// Versions that the log may hold.
-const HUB_LOG_ROWS: &str = "towline_hub_log_rows";
 /// Events by `outcome`: `confirmed` by the broker, `nacked` (a queue did not take it), or `skipped` (it can't be published).
 const BUS_PUBLISHED_TOTAL: &str = "towline_bus_published_total";
 /// How old the oldest event is that the broker has not confirmed.
 const BUS_LAG_SECONDS: &str = "towline_bus_lag_seconds";
-/// Whether the broker can be used, by `connection`.
-const BUS_CONNECTED: &str = "towline_bus_connected";
 
 /// All metrics, with their descriptions for Prometheus.
 pub(super) const ALL: &[Metric] = &[
     Metric::counter(HUB_REQUESTS_TOTAL, "Requests to the REST API by route, method and status code"),
     Metric::histogram(HUB_REQUEST_SECONDS, "Time until the answer to a request began, by route and method"),
     Metric::gauge(HUB_WATCHERS, "Watches that this replica serves"),
-    Metric::counter(
-        HUB_QUOTA_REFUSALS_TOTAL,
-        "Changes of documents that were refused, since their namespace would exceed its quota",
-    ),
-    Metric::gauge(HUB_LOG_ROWS, "Rows of the log, as the database estimates them"),
     Metric::counter(BUS_PUBLISHED_TOTAL, "Events by outcome: confirmed by the broker, nacked or skipped"),
     Metric::gauge(BUS_LAG_SECONDS, "Age of the oldest event that the broker has not confirmed"),
-    Metric::gauge(BUS_CONNECTED, "Whether a connection to the broker can be used"),
 ];
 
 /// The label `route` of requests that no route has, or that are refused before their route is known.
@@ -59,19 +47,13 @@ impl Route {
 #[derive(Debug)]
 pub struct HubMetrics {
     watchers: Gauge,
-    quota_refusals: Counter,
-    log_rows: Gauge,
 }
 
 impl HubMetrics {
-    /// Registers the series that have no labels, all with the value 0.
+    /// Registers the series without labels, with the value 0.
     #[expect(clippy::new_without_default, reason = "it registers series, and a default should have no such effect")]
     pub fn new() -> Self {
-        Self {
-            watchers: gauge!(HUB_WATCHERS),
-            quota_refusals: counter!(HUB_QUOTA_REFUSALS_TOTAL),
-            log_rows: gauge!(HUB_LOG_ROWS),
-        }
+        Self { watchers: gauge!(HUB_WATCHERS) }
     }
 
     /// Records a request. `route` is the path of an operation with its variables, or a fixed word.
@@ -96,16 +78,6 @@ impl HubMetrics {
     pub fn set_watchers(&self, watchers: usize) {
         self.watchers.set(telemetry::count(watchers));
     }
-
-    /// Counts a change of a document whose namespace would exceed its quota.
-    pub fn exceeded_quota(&self) {
-        self.quota_refusals.increment(1);
-    }
-
-    /// Sets the number of rows of the log.
-    pub fn log_rows(&self, rows: i64) {
-        self.log_rows.set(telemetry::count(usize::try_from(rows).unwrap_or_default()));
-    }
 }
 
 impl BusObserver for HubMetrics {
@@ -115,12 +87,6 @@ impl BusObserver for HubMetrics {
 
     fn lag(&self, lag: Duration) {
         gauge!(BUS_LAG_SECONDS).set(lag);
-    }
-
-    fn connection_is(&self, purpose: Purpose, state: Option<&ConnectionState>) {
-        // A connection that nobody needs here is not missing.
-        let is_usable = state.is_none_or(|state| *state == ConnectionState::Ready);
-        gauge!(BUS_CONNECTED, "connection" => purpose.as_str()).set(if is_usable { 1.0 } else { 0.0 });
     }
 }
 

@@ -9,7 +9,6 @@ use futures::future::BoxFuture;
 
 use super::config::InventoryConfig;
 use super::metrics;
-use super::metrics::InventoryMetrics;
 use super::plan::contents::Content;
 use super::plan::release::Storage;
 use super::run::caches::Caches;
@@ -185,8 +184,7 @@ fn wire(config: &InventoryConfig, wiring: &mut Wiring<'_>) -> WiredInventory {
     };
     let handle = watches.cluster(&cluster);
     let handle = fence.as_ref().map_or_else(|| handle.clone(), |fence| handle.under(fence));
-    let metrics = Arc::new(InventoryMetrics::new());
-    let poster = Arc::new(Poster::new(&config, fence.clone(), Arc::clone(&metrics)));
+    let poster = Arc::new(Poster::new(&config, fence.clone()));
     let (post, posts) = mailbox(POSTS);
     let (ask, asks) = mailbox(ASKS);
     let latest = Arc::new(LatestState::default());
@@ -195,7 +193,6 @@ fn wire(config: &InventoryConfig, wiring: &mut Wiring<'_>) -> WiredInventory {
         Arc::clone(&config),
         Arc::clone(&latest),
         Arc::clone(&poster),
-        metrics,
         Arc::clone(&projects),
         followed,
         ask,

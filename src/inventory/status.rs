@@ -23,7 +23,7 @@ pub(super) struct InventoryReport {
     config: Arc<InventoryConfig>,
     latest: Arc<LatestState>,
     poster: Arc<Poster>,
-    metrics: Arc<InventoryMetrics>,
+    metrics: InventoryMetrics,
     projects: Arc<Watch>,
     watches: Vec<Arc<Watch>>,
     asks: Mailbox<Ask>,
@@ -34,12 +34,11 @@ impl InventoryReport {
         config: Arc<InventoryConfig>,
         latest: Arc<LatestState>,
         poster: Arc<Poster>,
-        metrics: Arc<InventoryMetrics>,
         projects: Arc<Watch>,
         watches: Vec<Arc<Watch>>,
         asks: Mailbox<Ask>,
     ) -> Self {
-        Self { config, latest, poster, metrics, projects, watches, asks }
+        Self { config, latest, poster, metrics: InventoryMetrics::new(), projects, watches, asks }
     }
 
     /// Asks the reconciler, which answers while it runs here.

@@ -1,6 +1,4 @@
-//! The metrics of leases: `towline_lease_*`, each with its description, and how they are recorded.
-
-use std::time::SystemTime;
+//! The metric of leases, `towline_lease_held`, with its description, and how it is recorded.
 
 use metrics::{Gauge, gauge};
 
@@ -9,36 +7,20 @@ use crate::telemetry::Metric;
 
 /// Whether a lease is held, by `section`.
 const LEASE_HELD: &str = "towline_lease_held";
-/// When a lease's last renewal was acknowledged, in seconds since 1970, by `section`.
-const LEASE_LAST_RENEWAL_TIMESTAMP_SECONDS: &str = "towline_lease_last_renewal_timestamp_seconds";
 
-/// All of them, with their descriptions for Prometheus.
-pub(super) const ALL: &[Metric] = &[
-    Metric::gauge(LEASE_HELD, "1 where the lease is held, 0 where it is not"),
-    Metric::gauge(
-        LEASE_LAST_RENEWAL_TIMESTAMP_SECONDS,
-        "When the last renewal was acknowledged, in seconds since 1970; 0 before the first",
-    ),
-];
+/// With its description for Prometheus.
+pub(super) const ALL: &[Metric] = &[Metric::gauge(LEASE_HELD, "1 where the lease is held, 0 where it is not")];
 
-/// A lease section: `towline_lease_*`.
+/// Of a lease section.
 #[derive(Debug)]
 pub struct LeaseMetrics {
     held: Gauge,
-    last_renewal: Gauge,
 }
 
 impl LeaseMetrics {
-    /// Makes the series of a section. All of them exist from here on, with the value 0.
+    /// Makes the series of a section, which exists from here on, with the value 0.
     pub fn new(section: &SectionName) -> Self {
-        let labels = [("section", section.to_string())];
-        Self { held: gauge!(LEASE_HELD, &labels), last_renewal: gauge!(LEASE_LAST_RENEWAL_TIMESTAMP_SECONDS, &labels) }
-    }
-
-    /// A renewal was acknowledged, just now.
-    pub fn renewed(&self) {
-        // With a clock before 1970 the value is wrong in any case.
-        self.last_renewal.set(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default());
+        Self { held: gauge!(LEASE_HELD, "section" => section.to_string()) }
     }
 
     /// Whether the lease is held, at the time of a scrape.

@@ -10,10 +10,8 @@ use crate::telemetry::{self, Metric};
 
 /// Objects, by `section` and `state`.
 const SYNC_OBJECTS: &str = "towline_sync_objects";
-/// From the watch event of a remote change to the acknowledged local write, by `section`.
-const SYNC_SPEC_LAG_SECONDS: &str = "towline_sync_spec_lag_seconds";
-/// From the watch event of a local change to the acknowledged remote write, by `section`.
-const SYNC_STATUS_LAG_SECONDS: &str = "towline_sync_status_lag_seconds";
+/// From the watch event of a change to the acknowledged write on the other side, by `section` and `direction`.
+const SYNC_LAG_SECONDS: &str = "towline_sync_lag_seconds";
 /// Age of the oldest change that has not been written yet, by `section` and `direction`.
 const SYNC_OLDEST_PENDING_SECONDS: &str = "towline_sync_oldest_pending_seconds";
 /// Fields that were taken back from another manager, by `section`.
@@ -22,8 +20,7 @@ const SYNC_CONTENDED_FIELDS_TOTAL: &str = "towline_sync_contended_fields_total";
 /// All metrics of this job, with their descriptions.
 pub(super) const ALL: &[Metric] = &[
     Metric::gauge(SYNC_OBJECTS, "Objects by section and state"),
-    Metric::histogram(SYNC_SPEC_LAG_SECONDS, "From the arrival of a remote change to the acknowledged local write"),
-    Metric::histogram(SYNC_STATUS_LAG_SECONDS, "From the arrival of a local change to the acknowledged remote write"),
+    Metric::histogram(SYNC_LAG_SECONDS, "From the arrival of a change to the acknowledged write on the other side"),
     Metric::gauge(SYNC_OLDEST_PENDING_SECONDS, "Age of the oldest change that is not written yet"),
     Metric::counter(
         SYNC_CONTENDED_FIELDS_TOTAL,
@@ -32,7 +29,7 @@ pub(super) const ALL: &[Metric] = &[
 ];
 
 /// From a change to the acknowledged write of it.
-pub(super) const LAGS: &[&str] = &[SYNC_SPEC_LAG_SECONDS, SYNC_STATUS_LAG_SECONDS];
+pub(super) const LAG: &str = SYNC_LAG_SECONDS;
 
 /// The direction in which a change is synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,16 +54,17 @@ impl SyncMetrics {
     /// Registers the series of a section, all with the value 0.
     pub fn new(section: &SectionName) -> Self {
         let name = section.to_string();
-        let labels = [("section", name.clone())];
+        let lag =
+            |direction: &'static str| histogram!(SYNC_LAG_SECONDS, "section" => name.clone(), "direction" => direction);
         let oldest_pending = |direction: &'static str| gauge!(SYNC_OLDEST_PENDING_SECONDS, "section" => name.clone(), "direction" => direction);
         Self {
             objects: ObjectState::ALL
                 .map(|state| (state, gauge!(SYNC_OBJECTS, "section" => name.clone(), "state" => state.as_str()))),
-            spec_lag: histogram!(SYNC_SPEC_LAG_SECONDS, &labels),
-            status_lag: histogram!(SYNC_STATUS_LAG_SECONDS, &labels),
+            spec_lag: lag("spec"),
+            status_lag: lag("status"),
             oldest_pending_spec: oldest_pending("spec"),
             oldest_pending_status: oldest_pending("status"),
-            contended_fields: counter!(SYNC_CONTENDED_FIELDS_TOTAL, &labels),
+            contended_fields: counter!(SYNC_CONTENDED_FIELDS_TOTAL, "section" => name.clone()),
         }
     }
 

@@ -15,7 +15,6 @@ use super::object::{self, Foreign, Read};
 use crate::cluster::{Cause, Cluster, Error};
 use crate::config::SectionName;
 use crate::status::NotReady;
-use crate::telemetry::state_undone;
 
 /// How often a write is attempted at once, if the object has changed each time since it was read.
 const ATTEMPTS: usize = 5;
@@ -299,7 +298,6 @@ impl StateStore {
             );
         }
         if let Some(times) = undone {
-            state_undone(section);
             // It is written when it changes the next time, and not before: nobody fights over it.
             if times == 1 {
                 let object = self.key_of(section);

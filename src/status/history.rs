@@ -170,8 +170,8 @@ fn of_section(section: &dyn Section, earlier: Option<&Totals>, now: &Totals) -> 
         return SectionSample::default();
     }
     let count = |state| u32::try_from(objects.count(state)).unwrap_or(u32::MAX);
-    let recorded = !section.lags().is_empty();
-    let since = earlier.filter(|_| recorded).map(|earlier| now.lags_since(earlier, section.name().as_str()));
+    let since =
+        earlier.filter(|_| section.lag().is_some()).map(|earlier| now.lags_since(earlier, section.name().as_str()));
     SectionSample {
         counts: Some((count(ObjectState::InStep), count(ObjectState::Failing))),
         oldest: objects.oldest.map(|age| age.as_secs_f32()),

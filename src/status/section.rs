@@ -33,9 +33,9 @@ pub trait Section: Send + Sync {
         ObjectPage::of_listed(self.facts().objects, selection)
     }
 
-    /// The histograms with the label `section` in which it records each write to a cluster, by how long after the change it came.
-    fn lags(&self) -> &'static [&'static str] {
-        &[]
+    /// The histogram with the label `section` in which it records each write to a cluster, by how long after the change it came.
+    fn lag(&self) -> Option<&'static str> {
+        None
     }
 
     /// Updates state gauges before a scrape.

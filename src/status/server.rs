@@ -45,7 +45,7 @@ pub async fn serve(listener: TcpListener, admin: Admin, stop: CancellationToken)
 /// Keeps the last hour, if it is shown.
 async fn sample(admin: &Admin) {
     let Some(history) = &admin.history else { return std::future::pending().await };
-    let recorded = admin.sections.iter().flat_map(|section| section.lags()).copied().collect();
+    let recorded = admin.sections.iter().filter_map(|section| section.lag()).collect();
     let (mut every, mut earlier) = (interval(history.step()), None);
     every.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {

@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
+use metrics::{Counter, Gauge, counter, gauge};
 
 use crate::telemetry::Metric;
 
-/// How long a whole pass took, by `family`.
-const STATUS_SYNC_PASS_SECONDS: &str = "towline_status_sync_pass_seconds";
 /// Writes, by `family` and `outcome`.
 const STATUS_SYNC_WRITES_TOTAL: &str = "towline_status_sync_writes_total";
 /// Age of the oldest change of the database that is not written yet, by `family`.
@@ -15,7 +13,6 @@ const STATUS_SYNC_FRESHNESS_SECONDS: &str = "towline_status_sync_freshness_secon
 
 /// All metrics, with their descriptions for Prometheus.
 pub(super) const ALL: &[Metric] = &[
-    Metric::histogram(STATUS_SYNC_PASS_SECONDS, "Length of a whole pass over a family"),
     Metric::counter(STATUS_SYNC_WRITES_TOTAL, "Writes to the hub by family and outcome"),
     Metric::gauge(
         STATUS_SYNC_FRESHNESS_SECONDS,
@@ -36,7 +33,6 @@ pub enum WriteOutcome {
 /// The metrics of one family.
 #[derive(Debug)]
 pub struct StatusSyncMetrics {
-    pass_seconds: Histogram,
     freshness: Gauge,
     created: Counter,
     patched: Counter,
@@ -47,22 +43,15 @@ pub struct StatusSyncMetrics {
 impl StatusSyncMetrics {
     /// Registers the series of a family, all with the value 0.
     pub fn new(family: &'static str) -> Self {
-        let labels = [("family", family)];
         let writes =
             |outcome: &'static str| counter!(STATUS_SYNC_WRITES_TOTAL, "family" => family, "outcome" => outcome);
         Self {
-            pass_seconds: histogram!(STATUS_SYNC_PASS_SECONDS, &labels),
-            freshness: gauge!(STATUS_SYNC_FRESHNESS_SECONDS, &labels),
+            freshness: gauge!(STATUS_SYNC_FRESHNESS_SECONDS, "family" => family),
             created: writes("created"),
             patched: writes("patched"),
             deleted: writes("deleted"),
             failed: writes("failed"),
         }
-    }
-
-    /// Records a pass that has completed.
-    pub fn pass(&self, took: Duration) {
-        self.pass_seconds.record(took);
     }
 
     pub fn written(&self, outcome: WriteOutcome) {

@@ -10,22 +10,18 @@ use metrics::{counter, gauge, histogram};
 use parking_lot::Mutex;
 
 use super::plan::health::State;
-use super::plan::pass::Outcome;
 use super::plan::spec::Behavior;
-use super::plan::status::Retry;
 use super::run::applied::{Applied, MOST_LABELS, SelectorApplied};
 use super::run::counts::{Counted, RolloutGroup};
 use super::run::dispatch::{DispatchObserver, Turn};
-use super::run::work::{First, ReconcileEnd, WorkObserver};
+use super::run::work::{First, WorkObserver};
 use crate::config::SectionName;
 use crate::guard::{self, GuardedChange};
 use crate::telemetry::{Family, Metric, ReconcileResult, Series, WorkqueueMetrics, count};
 
-const PASS_SECONDS: &str = "towline_syncset_pass_seconds";
 const CLUSTERS: &str = "towline_syncset_clusters";
 const HEALTH: &str = "towline_syncset_health";
 const ROLLOUTS: &str = "towline_syncset_rollouts";
-const DISPATCH_MENDED_TOTAL: &str = "towline_dispatch_mended_total";
 const DISPATCH_LAG_SECONDS: &str = "towline_dispatch_lag_seconds";
 const WORK_OLDEST_SECONDS: &str = "towline_work_oldest_seconds";
 const HIVE_SYNCSET_SECONDS: &str = "hive_syncset_apply_duration_seconds";
@@ -54,11 +50,9 @@ static SYNCSETS_UNAPPLIED: Metric = Metric::gauge(
 
 /// All metrics, with their descriptions for Prometheus.
 pub(super) const ALL: &[Metric] = &[
-    Metric::histogram(PASS_SECONDS, "How long reconciles of clusters took, by outcome"),
     Metric::gauge(CLUSTERS, "Clusters by state"),
     Metric::gauge(HEALTH, "Syncsets whose health is read, each counted once per cluster, by what was read last"),
     Metric::gauge(ROLLOUTS, "Rollouts of syncsets by state"),
-    Metric::counter(DISPATCH_MENDED_TOTAL, "Clusters that had no row in the work queue, which is a bug"),
     Metric::gauge(DISPATCH_LAG_SECONDS, "Age of the oldest change that has not been dispatched"),
     Metric::gauge(WORK_OLDEST_SECONDS, "How long the oldest cluster that is ready has waited for a worker"),
     Metric::histogram_within(
@@ -164,35 +158,16 @@ impl SyncsetMetrics {
     }
 }
 
-/// As a controller would call the result of a reconcile.
-fn result(end: ReconcileEnd, outcome: Option<&Outcome>) -> ReconcileResult {
-    match end {
-        ReconcileEnd::Complete if outcome.is_some_and(|outcome| outcome.retry == Some(Retry::Backoff)) => {
-            // Without a failure it waits until something that was deleted is gone.
-            let fails = outcome.is_some_and(|outcome| outcome.results.iter().any(|row| row.failure.is_some()));
-            if fails { ReconcileResult::Error } else { ReconcileResult::RequeueAfter }
-        }
-        ReconcileEnd::Gone | ReconcileEnd::Paused | ReconcileEnd::InStep | ReconcileEnd::Complete => {
-            ReconcileResult::Success
-        }
-        ReconcileEnd::Waiting => ReconcileResult::RequeueAfter,
-        ReconcileEnd::Yielded | ReconcileEnd::Interrupted => ReconcileResult::Requeue,
-        ReconcileEnd::Silent | ReconcileEnd::Throttled | ReconcileEnd::Failed => ReconcileResult::Error,
-    }
-}
-
 impl WorkObserver for SyncsetMetrics {
     fn begun(&self, waited: Duration) {
         self.queue.started(waited);
     }
 
-    fn ended(&self, end: ReconcileEnd, took: Duration, outcome: Option<&Outcome>) {
-        let result = result(end, outcome);
+    fn ended(&self, result: ReconcileResult, took: Duration) {
         self.queue.finished(took, result);
         if result == ReconcileResult::Error {
             self.queue.retried();
         }
-        histogram!(PASS_SECONDS, "outcome" => end.as_str()).record(took);
     }
 
     fn sent(&self, behavior: Behavior, is_success: bool, took: Duration) {
@@ -224,59 +199,11 @@ impl DispatchObserver for SyncsetMetrics {
     fn dispatched(&self, turn: Turn) {
         self.queue.asked(turn.asked);
     }
-
-    fn mended(&self, clusters: u64) {
-        counter!(DISPATCH_MENDED_TOTAL).increment(clusters);
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeMap, BTreeSet};
-
-    use jiff::Timestamp;
-
     use super::*;
-    use crate::syncset::plan::name::{SyncSetKind, SyncSetName};
-    use crate::syncset::plan::pass::{End, Progress, Writes};
-    use crate::syncset::plan::rows::{Failure, ResultRow};
-    use crate::syncset::plan::status::Reason;
-
-    #[test]
-    fn a_pass_that_waits_for_something_to_be_gone_has_not_failed() {
-        let outcome = |retry, failure| Outcome {
-            end: End::Finished,
-            writes: Writes::default(),
-            results: vec![ResultRow {
-                syncset: uuid::Uuid::from_u128(1),
-                name: SyncSetName {
-                    kind: SyncSetKind::SelectorSyncSet,
-                    namespace: String::new(),
-                    name: "s".to_owned(),
-                },
-                inputs: ResultRow::UNFINISHED,
-                generation: 2,
-                failure,
-                since: Timestamp::UNIX_EPOCH,
-                first_success: None,
-                has_pending_deletions: true,
-            }],
-            retry,
-            awaits_check: false,
-            is_suspended: false,
-            releases: BTreeMap::new(),
-            contended: Vec::new(),
-            ending: BTreeSet::new(),
-            requests: 1,
-            progress: Progress::default(),
-        };
-        let of = |retry, failure| result(ReconcileEnd::Complete, Some(&outcome(retry, failure)));
-        let failure = |reason| Some(Failure { reason, message: "failed".to_owned() });
-        assert_eq!(of(None, None), ReconcileResult::Success);
-        assert_eq!(of(Some(Retry::Backoff), None), ReconcileResult::RequeueAfter);
-        assert_eq!(of(Some(Retry::Backoff), failure(Reason::Forbidden)), ReconcileResult::Error);
-        assert_eq!(of(Some(Retry::OnChange), failure(Reason::ResourceInvalid)), ReconcileResult::Success);
-    }
 
     #[test]
     fn a_label_that_users_choose_has_a_bounded_number_of_values() {

@@ -32,14 +32,10 @@ pub(super) const CLUSTER_NEW_CREDENTIALS_FAIL: &str = "towline_cluster_new_crede
 pub(super) const SECTION_WELL: &str = "towline_section_well";
 /// What the guard against mass changes holds, by `section` and `kind`.
 pub(super) const HELD_CHANGES: &str = "towline_held_changes";
-/// How often somebody had undone a section's stored state, by `section`.
-pub(super) const STATE_UNDONE_TOTAL: &str = "towline_state_undone_total";
 /// Duration of a statement until its last row, by `query`.
 pub(super) const DB_QUERY_SECONDS: &str = "towline_db_query_seconds";
 /// Restarts of actors, by `actor` (the role).
 pub(super) const ACTOR_RESTARTS_TOTAL: &str = "towline_actor_restarts_total";
-/// Waiting messages, by `actor` (the receiver's role).
-pub(super) const MAILBOX_DEPTH: &str = "towline_mailbox_depth";
 /// The running version, by `version`.
 pub(super) const BUILD_INFO: &str = "towline_build_info";
 pub(super) const PROCESS_CPU_SECONDS_TOTAL: &str = "process_cpu_seconds_total";
@@ -121,10 +117,8 @@ const COMMON: &[Metric] = &[
         HELD_CHANGES,
         "Objects (of syncsets: syncsets) that wait for an approval, by what would be done to them",
     ),
-    Metric::counter(STATE_UNDONE_TOTAL, "Times that somebody had changed or deleted a section's stored state"),
     Metric::histogram(DB_QUERY_SECONDS, "Duration of a statement until its last row"),
     Metric::counter(ACTOR_RESTARTS_TOTAL, "Restarts of actors by role"),
-    Metric::gauge(MAILBOX_DEPTH, "Messages waiting in the mailboxes of a role"),
     Metric::gauge(BUILD_INFO, "The running version; always 1"),
 ];
 

@@ -15,8 +15,8 @@ pub use logging::{InstallLog, install as install_log};
 pub use metrics::{InstallMetrics, Metric, MetricKind, describe, install as install_metrics, recorder};
 pub use process::render as render_process;
 pub use recorders::{
-    ReconcileResult, RestClientMetrics, WorkqueueMetrics, actors, cluster_available, cluster_new_credentials_fail,
-    count, db_query, held_changes, leader_election_master_status, section_well, state_undone,
+    ReconcileResult, RestClientMetrics, WorkqueueMetrics, actor_restarts, cluster_available,
+    cluster_new_credentials_fail, count, db_query, held_changes, leader_election_master_status, section_well,
 };
 pub use totals::Totals;
 

@@ -156,11 +156,6 @@ pub fn held_changes(section: &SectionName, kind: &'static str, held: usize) {
     gauge!(names::HELD_CHANGES, "section" => section.to_string(), "kind" => kind).set(count(held));
 }
 
-/// Somebody had changed or deleted a section's stored state.
-pub fn state_undone(section: &SectionName) {
-    counter!(names::STATE_UNDONE_TOTAL, "section" => section.to_string()).increment(1);
-}
-
 /// Whether a cluster answers, at a scrape.
 pub fn cluster_available(cluster: &ClusterName, is_available: bool) {
     gauge!(names::CLUSTER_AVAILABLE, "cluster" => cluster.to_string()).set(if is_available { 1.0 } else { 0.0 });
@@ -171,10 +166,9 @@ pub fn cluster_new_credentials_fail(cluster: &ClusterName, fail: bool) {
     gauge!(names::CLUSTER_NEW_CREDENTIALS_FAIL, "cluster" => cluster.to_string()).set(if fail { 1.0 } else { 0.0 });
 }
 
-/// The totals of all actors of a role, at a scrape. A role does not depend on section, cluster or key: `watcher`, `poller`.
-pub fn actors(role: &'static str, restarts: u64, mailbox_depth: usize) {
+/// The restarts of all actors of a role, at a scrape. A role does not depend on section, cluster or key: `watcher`, `poller`.
+pub fn actor_restarts(role: &'static str, restarts: u64) {
     counter!(names::ACTOR_RESTARTS_TOTAL, "actor" => role).absolute(restarts);
-    gauge!(names::MAILBOX_DEPTH, "actor" => role).set(count(mailbox_depth));
 }
 
 /// A statement has been read to its end.

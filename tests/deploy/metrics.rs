@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use towline::test_api::config::SectionName;
-use towline::test_api::documents::{BusObserver, ConnectionState, Counts, Purpose};
+use towline::test_api::documents::{BusObserver, Counts};
 use towline::test_api::guard::{GuardedChange, record_held};
 use towline::test_api::hub::HubMetrics;
 use towline::test_api::inventory::InventoryMetrics;
@@ -17,16 +17,15 @@ use towline::test_api::status_sync::{StatusSyncMetrics, WriteOutcome};
 use towline::test_api::syncset::dispatch::{DispatchObserver, SuspendedSyncset, Turn};
 use towline::test_api::syncset::plan::guard::Cause;
 use towline::test_api::syncset::plan::health::State;
-use towline::test_api::syncset::plan::pass::{End, Outcome, Progress, Writes};
 use towline::test_api::syncset::plan::spec::Behavior;
-use towline::test_api::syncset::work::{First, ReconcileEnd, WorkObserver};
+use towline::test_api::syncset::work::{First, WorkObserver};
 use towline::test_api::syncset::{
     Applied, Counted, DispatcherState, RolloutGroup, SelectorApplied, SyncState, SyncsetMetrics,
 };
 use towline::test_api::telemetry::{
-    Metric, MetricKind, ReconcileResult, RestClientMetrics, VERSION, WorkqueueMetrics, actors, cluster_available,
-    cluster_new_credentials_fail, db_query, describe, leader_election_master_status, recorder, render_families,
-    render_process, section_well, state_undone,
+    Metric, MetricKind, ReconcileResult, RestClientMetrics, VERSION, WorkqueueMetrics, actor_restarts,
+    cluster_available, cluster_new_credentials_fail, db_query, describe, leader_election_master_status, recorder,
+    render_families, render_process, section_well,
 };
 
 const SECTION: &[&str] = &["databases"];
@@ -70,20 +69,12 @@ pub(crate) const CLOSED: &[(&str, &[Label])] = &[
     ("towline_cluster_new_credentials_fail", &[("cluster", &["edge"])]),
     ("towline_section_well", &[("section", &["databases", "hub"])]),
     ("towline_held_changes", &[("section", QUEUES), ("kind", HELD_KINDS)]),
-    ("towline_state_undone_total", &[("section", SECTION)]),
     ("towline_sync_objects", &[("section", SECTION), ("state", OBJECT_STATES)]),
-    ("towline_sync_spec_lag_seconds", &[("section", SECTION)]),
-    ("towline_sync_status_lag_seconds", &[("section", SECTION)]),
+    ("towline_sync_lag_seconds", &[("section", SECTION), ("direction", DIRECTIONS)]),
     ("towline_sync_oldest_pending_seconds", &[("section", SECTION), ("direction", DIRECTIONS)]),
     ("towline_sync_contended_fields_total", &[("section", SECTION)]),
     ("towline_lease_held", &[("section", SECTION)]),
-    ("towline_lease_last_renewal_timestamp_seconds", &[("section", SECTION)]),
     ("towline_inventory_pending", &[]),
-    (
-        "towline_inventory_posts_total",
-        &[("kind", &["register", "app"]), ("outcome", &["ok", "later", "unauthorized", "rejected"])],
-    ),
-    ("towline_status_sync_pass_seconds", &[("family", FAMILY)]),
     (
         "towline_status_sync_writes_total",
         &[("family", FAMILY), ("outcome", &["created", "patched", "deleted", "failed"])],
@@ -95,19 +86,14 @@ pub(crate) const CLOSED: &[(&str, &[Label])] = &[
     ),
     ("towline_hub_request_seconds", &[("route", &["/v1/clusters"]), ("method", &["GET", "POST", "other"])]),
     ("towline_hub_watchers", &[]),
-    ("towline_hub_quota_refusals_total", &[]),
-    ("towline_hub_log_rows", &[]),
     ("towline_bus_published_total", &[("outcome", &["confirmed", "nacked", "skipped"])]),
     ("towline_bus_lag_seconds", &[]),
-    ("towline_bus_connected", &[("connection", &["relay", "worker"])]),
-    ("towline_syncset_pass_seconds", &[("outcome", &["complete", "silent", "failed"])]),
     ("towline_syncset_health", &[("state", &["current", "progressing", "unknown", "failed"])]),
     (
         "towline_syncset_rollouts",
         &[("state", &["running", "paused", "stopped", "aborted", "rolling_back", "rolled_back", "complete"])],
     ),
     ("towline_syncset_clusters", &[("state", &["paused", "unreachable", "failing", "held", "due", "in_step"])]),
-    ("towline_dispatch_mended_total", &[]),
     ("towline_dispatch_lag_seconds", &[]),
     ("towline_work_oldest_seconds", &[]),
     ("hive_syncset_apply_duration_seconds", &[("group", &["none", "ingress"])]),
@@ -127,7 +113,6 @@ pub(crate) const CLOSED: &[(&str, &[Label])] = &[
     ("hive_syncsets_unapplied_total", &[]),
     ("towline_db_query_seconds", &[("query", &["detect_policies"])]),
     ("towline_actor_restarts_total", &[("actor", ROLES)]),
-    ("towline_mailbox_depth", &[("actor", ROLES)]),
     ("towline_build_info", &[("version", &[VERSION])]),
     ("process_cpu_seconds_total", &[]),
     ("process_resident_memory_bytes", &[]),
@@ -227,7 +212,6 @@ fn record() -> (String, Vec<Metric>) {
         queue.finished(Duration::from_millis(40), ReconcileResult::Error);
         queue.retried();
         let lease = LeaseMetrics::new(&section);
-        lease.renewed();
         lease.set_held(true);
         let _ = InventoryMetrics::new();
         let sync = SyncMetrics::new(&section);
@@ -242,13 +226,11 @@ fn record() -> (String, Vec<Metric>) {
         cluster_new_credentials_fail(&"edge".parse().expect("a name"), true);
         section_well(&section, true);
         section_well(&"hub".parse().expect("a name"), true);
-        state_undone(&section);
         let requests = RestClientMetrics::new("hub:6443");
         requests.answered(Some(http::StatusCode::CREATED), &http::Method::POST);
         requests.answered(None, &http::Method::GET);
         leader_election_master_status(&section, true);
         let status_sync = StatusSyncMetrics::new("policies");
-        status_sync.pass(Duration::from_millis(40));
         status_sync.written(WriteOutcome::Patched);
         status_sync.set_freshness(Duration::from_secs(2));
         let hub = HubMetrics::new();
@@ -259,19 +241,15 @@ fn record() -> (String, Vec<Metric>) {
             hub.request("/v1/clusters", &http::Method::POST, code, Duration::from_millis(4));
         }
         hub.set_watchers(11);
-        hub.exceeded_quota();
-        hub.log_rows(900);
         let bus: &dyn BusObserver = &hub;
         for (outcome, count) in [("confirmed", 5), ("nacked", 6), ("skipped", 7)] {
             bus.published(outcome, count);
         }
         bus.lag(Duration::from_secs(8));
-        bus.connection_is(Purpose::Relay, Some(&ConnectionState::Blocked));
-        bus.connection_is(Purpose::Worker, None);
         syncsets(&SyncsetMetrics::new(&"syncsets".parse().expect("a name")));
         db_query("detect_policies", Duration::from_millis(30));
-        actors("watcher", 2, 5);
-        actors("watcher", 2, 6);
+        actor_restarts("watcher", 1);
+        actor_restarts("watcher", 2);
         described
     });
     let mut text = handle.render();
@@ -286,9 +264,9 @@ fn syncsets(metrics: &SyncsetMetrics) {
     for waited in [0, 1, 2, 4] {
         metrics.begun(Duration::from_secs(waited));
     }
-    metrics.ended(ReconcileEnd::Complete, Duration::from_secs(2), Some(&outcome()));
-    metrics.ended(ReconcileEnd::Silent, Duration::from_secs(5), None);
-    metrics.ended(ReconcileEnd::Failed, Duration::from_secs(1), None);
+    metrics.ended(ReconcileResult::Success, Duration::from_secs(2));
+    metrics.ended(ReconcileResult::Error, Duration::from_secs(5));
+    metrics.ended(ReconcileResult::Error, Duration::from_secs(1));
     metrics.sent(Behavior::CreateOrUpdate, true, Duration::from_millis(700));
     metrics.sent(Behavior::Apply, false, Duration::from_secs(40));
     metrics.first_success(First::SyncSet { group: None }, Duration::from_secs(7));
@@ -297,7 +275,6 @@ fn syncsets(metrics: &SyncsetMetrics) {
     metrics.first_success(First::Cluster, Duration::from_secs(299));
     metrics.dispatched(Turn { asked: 4, ..Turn::default() });
     metrics.dispatched(Turn { asked: 40, was_gap: true, ..Turn::default() });
-    metrics.mended(2);
     let lag = Some(Duration::from_millis(2500));
     let work = Counts { running: 1, ready: 12, waiting: 13, oldest: Some(Duration::from_secs(6)) };
     let dispatcher = DispatcherState { lag, ..DispatcherState::default() };
@@ -325,23 +302,6 @@ fn syncsets(metrics: &SyncsetMetrics) {
         dispatcher,
         ..Counted::default()
     });
-}
-
-/// The outcome of a pass that had nothing to do.
-fn outcome() -> Outcome {
-    Outcome {
-        end: End::Finished,
-        writes: Writes::default(),
-        results: Vec::new(),
-        retry: None,
-        awaits_check: false,
-        is_suspended: false,
-        releases: BTreeMap::new(),
-        contended: Vec::new(),
-        ending: BTreeSet::new(),
-        requests: 0,
-        progress: Progress::default(),
-    }
 }
 
 fn value(families: &BTreeMap<String, Family>, name: &str, labels: &[(&str, &str)]) -> f64 {
@@ -410,16 +370,11 @@ fn what_is_recorded_is_what_is_rendered() {
     let oldest = [("section", "databases"), ("direction", "status")];
     assert_near(value(families, "towline_sync_oldest_pending_seconds", &oldest), 1.5);
     assert_near(value(families, "towline_status_sync_freshness_seconds", &[("family", "policies")]), 2.0);
-    for (name, expected) in [("watchers", 11.0), ("log_rows", 900.0)] {
-        assert_near(value(families, &format!("towline_hub_{name}"), &[]), expected);
-    }
+    assert_near(value(families, "towline_hub_watchers", &[]), 11.0);
     for (outcome, expected) in [("confirmed", 5.0), ("nacked", 6.0), ("skipped", 7.0)] {
         assert_near(value(families, "towline_bus_published_total", &[("outcome", outcome)]), expected);
     }
     assert_near(value(families, "towline_bus_lag_seconds", &[]), 8.0);
-    for (connection, expected) in [("relay", 0.0), ("worker", 1.0)] {
-        assert_near(value(families, "towline_bus_connected", &[("connection", connection)]), expected);
-    }
     for (cluster, expected) in [("edge", 0.0), ("hub", 1.0)] {
         assert_near(value(families, "towline_cluster_available", &[("cluster", cluster)]), expected);
     }
@@ -434,7 +389,6 @@ fn what_is_recorded_is_what_is_rendered() {
     let request = [("code", "<error>"), ("method", "GET"), ("host", "hub:6443")];
     assert_near(value(families, "rest_client_requests_total", &request), 1.0);
     assert_near(value(families, "towline_actor_restarts_total", &[("actor", "watcher")]), 2.0);
-    assert_near(value(families, "towline_mailbox_depth", &[("actor", "watcher")]), 6.0);
     assert_near(value(families, "towline_build_info", &[("version", VERSION)]), 1.0);
 }
 
@@ -443,15 +397,13 @@ fn what_is_recorded_of_syncsets_is_what_is_rendered() {
     const QUEUE: [(&str, &str); 2] = [("name", "syncsets"), ("controller", "syncsets")];
     let families = &RECORDED.0;
     for (name, labels, expected) in [
-        ("towline_syncset_pass_seconds_count", &[("outcome", "complete")][..], 1.0),
-        ("towline_syncset_clusters", &[("state", "paused")], 20.0),
+        ("towline_syncset_clusters", &[("state", "paused")][..], 20.0),
         ("towline_syncset_clusters", &[("state", "in_step")], 25.0),
         ("towline_syncset_health", &[("state", "progressing")], 13.0),
         ("towline_syncset_health", &[("state", "failed")], 0.0),
         ("towline_syncset_rollouts", &[("state", "stopped")], 14.0),
         ("towline_syncset_rollouts", &[("state", "running")], 0.0),
         ("towline_held_changes", &[("section", "syncsets"), ("kind", "delete")], 8.0),
-        ("towline_dispatch_mended_total", &[], 2.0),
         ("towline_dispatch_lag_seconds", &[], 2.5),
         ("towline_work_oldest_seconds", &[], 6.0),
         ("workqueue_depth", &QUEUE, 12.0),
@@ -498,19 +450,15 @@ fn hive_s_histograms_have_hive_s_buckets() {
 #[test]
 fn buckets_are_cumulative_and_end_at_infinity() {
     let families = &RECORDED.0;
-    let bucket = |le| {
-        let name = "towline_sync_status_lag_seconds_bucket";
-        value(families, name, &[("section", "databases"), ("le", le)])
+    let bucket = |direction, le| {
+        let labels = [("section", "databases"), ("direction", direction), ("le", le)];
+        value(families, "towline_sync_lag_seconds_bucket", &labels)
     };
-    assert_near(bucket("300"), 0.0);
-    assert_near(bucket("+Inf"), 1.0);
-    let spec = |le| {
-        let name = "towline_sync_spec_lag_seconds_bucket";
-        value(families, name, &[("section", "databases"), ("le", le)])
-    };
-    assert_near(spec("0.0025"), 0.0);
-    assert_near(spec("0.005"), 1.0);
-    assert_near(spec("300"), 1.0);
+    assert_near(bucket("status", "300"), 0.0);
+    assert_near(bucket("status", "+Inf"), 1.0);
+    assert_near(bucket("spec", "0.0025"), 0.0);
+    assert_near(bucket("spec", "0.005"), 1.0);
+    assert_near(bucket("spec", "300"), 1.0);
 }
 
 fn assert_near(found: f64, expected: f64) {

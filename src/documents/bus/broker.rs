@@ -57,17 +57,12 @@ pub trait BusObserver: Send + Sync {
 
     /// How old the oldest event is that the broker has not confirmed.
     fn lag(&self, lag: Duration);
-
-    /// A connection stands otherwise; none: this process has no use for it now.
-    fn connection_is(&self, purpose: Purpose, state: Option<&ConnectionState>);
 }
 
 impl BusObserver for () {
     fn published(&self, _: &'static str, _: u64) {}
 
     fn lag(&self, _: Duration) {}
-
-    fn connection_is(&self, _: Purpose, _: Option<&ConnectionState>) {}
 }
 
 /// What a purpose needs of a connection.
@@ -160,7 +155,6 @@ impl Broker {
             other if is_news => tracing::warn!(connection, reason = %other, "the broker can't be used, retrying"),
             other => tracing::debug!(connection, reason = %other, "the broker can't be used, retrying"),
         }
-        self.observer.connection_is(purpose, Some(&state));
         self.connection_states.send_modify(|connection_states| drop(connection_states.insert(purpose, state)));
     }
 
@@ -174,7 +168,6 @@ impl Broker {
 
     /// This process has no use for a connection now.
     pub(super) fn unused(&self, purpose: Purpose) {
-        self.observer.connection_is(purpose, None);
         self.connection_states.send_modify(|connection_states| drop(connection_states.remove(&purpose)));
     }
 

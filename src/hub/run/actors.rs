@@ -38,7 +38,7 @@ pub const MIGRATE_WITHIN: Duration = Duration::from_mins(10);
 const AGAIN: Backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(5));
 /// Shortest time between two looks whether the database gives connections, while requests fail.
 const PROBE_EVERY: Duration = Duration::from_secs(5);
-/// Between two looks at the size of the log, and whether a newer release has migrated the schema.
+/// Between two looks whether a newer release has migrated the schema.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
 /// What only somebody else can help is not tried again: another binary than one that is older than the schema, another address than one that
 /// is taken.
@@ -191,9 +191,8 @@ async fn schema(hub: Arc<Hub>, handles: Arc<Vec<GateHandle>>, scope: Scope) -> R
             _ = look.tick() => {}
             () = hub.outages.met() => if !until_connected(&hub, &scope).await { return Ok(()) },
         }
-        match log_and_schema(&hub.database).await {
-            Ok((rows, oldest)) => {
-                hub.metrics.log_rows(rows);
+        match oldest_migration(&hub.database).await {
+            Ok(oldest) => {
                 // A newer release has migrated the schema meanwhile: who would not begin to use it does not go on to.
                 if oldest > SCHEMA.known()
                     && let Ok(status) = SCHEMA.status(&hub.database).await
@@ -201,7 +200,7 @@ async fn schema(hub: Arc<Hub>, handles: Arc<Vec<GateHandle>>, scope: Scope) -> R
                     status.check()?;
                 }
             }
-            Err(error) => tracing::debug!(error = %full_text(&error), "failed to look at the log and the schema"),
+            Err(error) => tracing::debug!(error = %full_text(&error), "failed to look at the schema"),
         }
     }
 }
@@ -247,15 +246,11 @@ async fn bring_up_to_date(hub: &Hub) -> Result<Option<String>, migrations::Error
     Ok((pending > 0).then(|| format!("{pending} migrations of the schema are missing, run `towline migrate`")))
 }
 
-/// The planner's estimate of the rows of the log, which costs nothing to read, and the last migration that a release has to know.
-async fn log_and_schema(database: &Database) -> Result<(i64, i32), db::Error> {
-    const QUERY: &str = "log_and_schema";
-    const TEXT: &str = "select greatest(reltuples, 0)::bigint, (select oldest from towline_meta) \
-         from pg_catalog.pg_class where oid = 'towline_log'::regclass";
-    let rows = database.all(QUERY, TEXT, &[]).await?;
-    let Some(row) = rows.first() else { return Ok((0, 0)) };
-    // While a dump is being restored, there may be no row.
-    Ok((column(QUERY, row, 0)?, column::<Option<i32>>(QUERY, row, 1)?.unwrap_or_default()))
+/// The last migration that a release has to know. While a dump is being restored, there may be no row.
+async fn oldest_migration(database: &Database) -> Result<i32, db::Error> {
+    const QUERY: &str = "oldest_migration";
+    let rows = database.all(QUERY, "select oldest from towline_meta", &[]).await?;
+    rows.first().map_or(Ok(0), |row| column(QUERY, row, 0))
 }
 
 /// The actor that reads the files of tokens and keys again when they change.

@@ -17,7 +17,6 @@ use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::{oneshot, watch};
 
 use super::super::config::{ApiUrl, InventoryConfig, TokenSource};
-use super::super::metrics::InventoryMetrics;
 use super::super::plan::index::{Post, Refusal, Wire};
 use crate::actor::{BoxError, Inbox, Scope};
 use crate::cluster::{Fence, full_text};
@@ -58,7 +57,6 @@ pub struct Poster {
     api: ApiUrl,
     token: Token,
     fence: Option<Fence>,
-    metrics: Arc<InventoryMetrics>,
     /// How often the token has changed.
     changes: watch::Sender<u64>,
 }
@@ -101,9 +99,9 @@ impl Token {
 }
 
 impl Poster {
-    pub fn new(config: &InventoryConfig, fence: Option<Fence>, metrics: Arc<InventoryMetrics>) -> Self {
+    pub fn new(config: &InventoryConfig, fence: Option<Fence>) -> Self {
         let (api, token) = (config.api_url.clone(), Token::of(config));
-        Self { api, token, fence, metrics, changes: watch::Sender::new(0) }
+        Self { api, token, fence, changes: watch::Sender::new(0) }
     }
 
     /// [`Token::fault`] of its token.
@@ -164,7 +162,6 @@ impl Poster {
     async fn deliver(self: Arc<Self>, means: Means, Deliver { post, reply }: Deliver) {
         let token = means.token;
         let outcome = self.send(means, &post).await;
-        self.metrics.posted(&post.key, &outcome);
         // Nobody waits for it if the reconciler has ended.
         let _ = reply.send(Delivered { outcome, token });
     }

@@ -199,7 +199,6 @@ impl LatestState {
 
     /// Records an acknowledged renewal, and what the answer said of this machine's clock.
     pub fn renewed(&self, skew: Option<SignedDuration>) {
-        self.metrics.renewed();
         self.state.send_modify(|state| {
             let before = state.clock_fault(self.duration);
             state.skew = skew.or(state.skew);

@@ -375,8 +375,8 @@ impl status::Section for SyncReport {
         })
     }
 
-    fn lags(&self) -> &'static [&'static str] {
-        metrics::LAGS
+    fn lag(&self) -> Option<&'static str> {
+        Some(metrics::LAG)
     }
 
     fn refresh(&self, facts: &Facts) {

@@ -52,8 +52,8 @@ impl Section for Scripted {
         json!({ "mode": "syncing" })
     }
 
-    fn lags(&self) -> &'static [&'static str] {
-        &["lag_seconds"]
+    fn lag(&self) -> Option<&'static str> {
+        Some("lag_seconds")
     }
 
     fn approve(&self, _from: IpAddr) -> BoxFuture<'_, Result<Value, Refused>> {
@@ -121,8 +121,8 @@ impl Section for Elsewhere {
         json!({})
     }
 
-    fn lags(&self) -> &'static [&'static str] {
-        &["lag_seconds"]
+    fn lag(&self) -> Option<&'static str> {
+        Some("lag_seconds")
     }
 }
 

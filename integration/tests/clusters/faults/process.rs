@@ -54,8 +54,7 @@ fn what_it_tells_of_itself_is_well_formed_and_names_no_object() {
         let families = prometheus::read(&towline.admin().metrics().await.unwrap()).unwrap();
         for name in [
             "towline_sync_objects",
-            "towline_sync_spec_lag_seconds",
-            "towline_sync_status_lag_seconds",
+            "towline_sync_lag_seconds",
             "towline_sync_oldest_pending_seconds",
             "towline_build_info",
             "controller_runtime_reconcile_total",

@@ -226,10 +226,9 @@ impl Stage {
     /// Waits until so many changes wait for the writer.
     async fn writer_has(&self, changes: usize) {
         eventually(format!("{changes} changes to wait"), LIMIT, async || {
-            let metrics = self.hub.towline.admin().metrics().await.map_err(|error| error.to_string())?;
-            let depth = metrics.lines().find(|line| line.starts_with("towline_mailbox_depth{actor=\"writer\"}"));
-            match depth.and_then(|line| line.rsplit(' ').next()?.parse::<usize>().ok()) {
-                Some(depth) if depth == changes => Ok(()),
+            let status = self.hub.towline.admin().status().await.map_err(|error| error.to_string())?;
+            match depth(&status["tree"], "writer") {
+                Some(depth) if depth == json!(changes) => Ok(()),
                 depth => Err(format!("{depth:?}")),
             }
         })
@@ -245,6 +244,14 @@ impl Stage {
             assert_eq!(self.made(change).await.0, 1, "{:?}", change.way);
         }
     }
+}
+
+/// How many messages wait in the mailbox of an actor of the tree.
+fn depth(tree: &Value, actor: &str) -> Option<Value> {
+    if tree["name"] == actor {
+        return Some(tree["mailbox"]["depth"].clone());
+    }
+    tree["children"].as_array()?.iter().find_map(|child| depth(child, actor))
 }
 
 #[test]

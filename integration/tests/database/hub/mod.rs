@@ -23,7 +23,6 @@ mod limits;
 mod loopback;
 mod lost_answers;
 mod memory;
-mod metrics;
 mod outages;
 mod page;
 mod quotas;

@@ -212,7 +212,7 @@ pub(super) async fn apply(api: &Arc<Api>, asked: Asked<'_>, body: HttpBody) -> R
             problem.faults.truncate(faults_left.max(1));
             problem.faults.shrink_to_fit();
             faults_left = faults_left.saturating_sub(problem.faults.len());
-            api.note(problem);
+            api.outages.note(problem);
             is_away |= problem.cause.as_ref().is_some_and(Cause::is_outage);
         }
         outcomes.push(outcome);

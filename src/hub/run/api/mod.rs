@@ -184,18 +184,8 @@ async fn carry_out(
 
 /// The answer to a request that was not carried out.
 fn refused(api: &Api, problem: Problem) -> Response {
-    api.note(&problem);
+    api.outages.note(&problem);
     Refused(problem).into_response()
-}
-
-impl Api {
-    /// Something was not carried out.
-    fn note(&self, problem: &Problem) {
-        self.outages.note(problem);
-        if matches!(problem.kind, ProblemKind::Quota | ProblemKind::ChangeQuota) {
-            self.metrics.exceeded_quota();
-        }
-    }
 }
 
 async fn answer(

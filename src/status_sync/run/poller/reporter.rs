@@ -104,7 +104,6 @@ impl Reporter {
     pub(super) fn pass_ended(&self, state: &PollerState, guard: &FamilyGuard, took: Duration) {
         self.update(state, guard);
         if state.last_pass == PassOutcome::Complete {
-            self.metrics.pass(took);
             self.report.send_modify(|report| {
                 report.last_pass = Some(took);
                 report.passes += 1;

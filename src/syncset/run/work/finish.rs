@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::first;
 use super::identity::Identified;
-use super::observer::ReconcileEnd;
+use super::observer::result_of;
 use super::pass_log;
 use super::reconcile::{Read, ReconcileError, Reconciled, Rest, SOON, after};
 use super::refusal::Stop;
@@ -21,6 +21,7 @@ use crate::syncset::plan::retry::{Ended, Left};
 use crate::syncset::plan::rows::ClusterRow;
 use crate::syncset::plan::status::{Conditions, Reachability, Retry, Unreachable};
 use crate::syncset::run::store::ClusterUpdate;
+use crate::telemetry::ReconcileResult;
 
 pub(super) struct Ran {
     pub(super) outcome: Outcome,
@@ -67,11 +68,11 @@ impl Worker {
     ) -> Result<Reconciled, ReconcileError> {
         let Ran { outcome, health, stop, is_stopped, not_before, is_answered } = ran;
         let was_full = pass_plan.is_full || identified.is_another;
-        let (ended, end) = match (&stop, outcome.end) {
-            (Some(Stop::Silent { .. }), _) => (self.silent_again(work, Duration::ZERO), ReconcileEnd::Silent),
+        let (ended, result) = match (&stop, outcome.end) {
+            (Some(Stop::Silent { .. }), _) => (self.silent_again(work, Duration::ZERO), ReconcileResult::Error),
             (Some(Stop::Throttled { told, .. }), _) => {
                 let left = Some(Left::Throttled(*told));
-                (Ended::Complete { was_full: false, left }, ReconcileEnd::Throttled)
+                (Ended::Complete { was_full: false, left }, ReconcileResult::Error)
             }
             (Some(Stop::Lost), _) => return Err(ReconcileError::Lost),
             (None, End::Finished) => {
@@ -82,10 +83,9 @@ impl Worker {
                     _ => outcome.awaits_check.then_some(Left::Unchecked),
                 };
                 let later = read.cluster_row().left_at.filter(|_| pass_plan.is_early).map(Left::Later);
-                (Ended::Complete { was_full, left: later.or(left) }, ReconcileEnd::Complete)
+                (Ended::Complete { was_full, left: later.or(left) }, result_of(&outcome))
             }
-            (None, End::Yielded) => (Ended::Interrupted, ReconcileEnd::Yielded),
-            (None, End::Interrupted) => (Ended::Interrupted, ReconcileEnd::Interrupted),
+            (None, End::Yielded | End::Interrupted) => (Ended::Interrupted, ReconcileResult::Requeue),
         };
         let facts = read.plan.facts.as_ref();
         let generation = facts.map_or(0, |facts| facts.kubeconfig_generation);
@@ -166,7 +166,7 @@ impl Worker {
         for (of, took) in first::of_syncsets(&read.snapshot, &outcome.results) {
             self.observer.first_success(of, took);
         }
-        Ok(Reconciled { rest: rest?, end, outcome: Some(outcome) })
+        Ok(Reconciled::of(result, rest?))
     }
 
     /// Stores what a reconcile came to, and ends its claim.

@@ -22,7 +22,7 @@ mod worker;
 mod write;
 
 pub use executor::{Client, Executor};
-pub use observer::{First, ReconcileEnd, WorkObserver};
+pub use observer::{First, WorkObserver};
 pub use plan::Plan;
 pub use prepare::{NoClient, NoCredentials, PrepareError, Prepared, Preparer};
 pub use refusal::Stop;

@@ -6,45 +6,17 @@ use tokio::time::Instant;
 
 use crate::syncset::plan::pass::Outcome;
 use crate::syncset::plan::spec::Behavior;
+use crate::syncset::plan::status::Retry;
+use crate::telemetry::ReconcileResult;
 
-/// How a reconcile of a cluster ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ReconcileEnd {
-    Gone,
-    Paused,
-    /// It did not answer before, and is asked later.
-    Waiting,
-    /// Nothing was to be done.
-    InStep,
-    /// A pass came to its end.
-    Complete,
-    /// A pass has to go on.
-    Yielded,
-    Silent,
-    /// Its API server wants fewer requests.
-    Throttled,
-    /// The claim was lost, or the process ends.
-    Interrupted,
-    /// What is stored could not be read or written.
-    Failed,
-}
-
-impl ReconcileEnd {
-    /// As the metric names it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Gone => "gone",
-            Self::Paused => "paused",
-            Self::Waiting => "waiting",
-            Self::InStep => "in_step",
-            Self::Complete => "complete",
-            Self::Yielded => "yielded",
-            Self::Silent => "silent",
-            Self::Throttled => "throttled",
-            Self::Interrupted => "interrupted",
-            Self::Failed => "failed",
-        }
+/// The result of a pass that came to its end, as a controller would call it.
+pub(super) fn result_of(outcome: &Outcome) -> ReconcileResult {
+    if outcome.retry != Some(Retry::Backoff) {
+        return ReconcileResult::Success;
     }
+    // Without a failure it waits until something that was deleted is gone.
+    let fails = outcome.results.iter().any(|row| row.failure.is_some());
+    if fails { ReconcileResult::Error } else { ReconcileResult::RequeueAfter }
 }
 
 /// Observes workers. It must not block.
@@ -52,8 +24,8 @@ pub trait WorkObserver: Send + Sync {
     /// A reconcile begins whose cluster had been ready for so long.
     fn begun(&self, waited: Duration);
 
-    /// A reconcile has ended after this time, with what a pass came to, if there was one.
-    fn ended(&self, end: ReconcileEnd, took: Duration, outcome: Option<&Outcome>);
+    /// A reconcile has ended after this time.
+    fn ended(&self, result: ReconcileResult, took: Duration);
 
     /// A resource or a secret was sent, or the cluster refused it.
     fn sent(&self, behavior: Behavior, is_success: bool, took: Duration);
@@ -62,7 +34,7 @@ pub trait WorkObserver: Send + Sync {
     fn first_success(&self, of: First<'_>, took: Duration);
 }
 
-/// A reconcile under way. One that panics or is aborted ends as interrupted.
+/// A reconcile under way. One that panics or is aborted is requeued.
 pub(super) struct Reconciling<'o> {
     observer: &'o dyn WorkObserver,
     began: Instant,
@@ -76,16 +48,16 @@ impl<'o> Reconciling<'o> {
         Self { observer, began: Instant::now(), has_ended: false }
     }
 
-    pub(super) fn end(mut self, end: ReconcileEnd, outcome: Option<&Outcome>) {
+    pub(super) fn end(mut self, result: ReconcileResult) {
         self.has_ended = true;
-        self.observer.ended(end, self.began.elapsed(), outcome);
+        self.observer.ended(result, self.began.elapsed());
     }
 }
 
 impl Drop for Reconciling<'_> {
     fn drop(&mut self) {
         if !self.has_ended {
-            self.observer.ended(ReconcileEnd::Interrupted, self.began.elapsed(), None);
+            self.observer.ended(ReconcileResult::Requeue, self.began.elapsed());
         }
     }
 }
@@ -101,4 +73,53 @@ pub enum First<'f> {
     SelectorSyncSet { name: &'f str },
     /// All syncsets of a cluster.
     Cluster,
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::syncset::plan::name::{SyncSetKind, SyncSetName};
+    use crate::syncset::plan::pass::{End, Progress, Writes};
+    use crate::syncset::plan::rows::{Failure, ResultRow};
+    use crate::syncset::plan::status::Reason;
+
+    #[test]
+    fn a_pass_that_waits_for_something_to_be_gone_has_not_failed() {
+        let outcome = |retry, failure| Outcome {
+            end: End::Finished,
+            writes: Writes::default(),
+            results: vec![ResultRow {
+                syncset: uuid::Uuid::from_u128(1),
+                name: SyncSetName {
+                    kind: SyncSetKind::SelectorSyncSet,
+                    namespace: String::new(),
+                    name: "s".to_owned(),
+                },
+                inputs: ResultRow::UNFINISHED,
+                generation: 2,
+                failure,
+                since: Timestamp::UNIX_EPOCH,
+                first_success: None,
+                has_pending_deletions: true,
+            }],
+            retry,
+            awaits_check: false,
+            is_suspended: false,
+            releases: BTreeMap::new(),
+            contended: Vec::new(),
+            ending: BTreeSet::new(),
+            requests: 1,
+            progress: Progress::default(),
+        };
+        let of = |retry, failure| result_of(&outcome(retry, failure));
+        let failure = |reason| Some(Failure { reason, message: "failed".to_owned() });
+        assert_eq!(of(None, None), ReconcileResult::Success);
+        assert_eq!(of(Some(Retry::Backoff), None), ReconcileResult::RequeueAfter);
+        assert_eq!(of(Some(Retry::Backoff), failure(Reason::Forbidden)), ReconcileResult::Error);
+        assert_eq!(of(Some(Retry::OnChange), failure(Reason::ResourceInvalid)), ReconcileResult::Success);
+    }
 }

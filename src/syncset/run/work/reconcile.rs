@@ -15,7 +15,7 @@ use super::finish::Ran;
 use super::first;
 use super::health::{self, Sent};
 use super::identity::{Identification, Identified};
-use super::observer::{First, ReconcileEnd};
+use super::observer::First;
 use super::plan::Plan;
 use super::prepare::{NoClient, NoCredentials, PrepareError, Prepared};
 use super::shown::{self, Shown};
@@ -34,6 +34,7 @@ use crate::syncset::plan::rows::{ClusterRow, ResultRow};
 use crate::syncset::plan::status;
 use crate::syncset::plan::status::{Conditions, Observed, Reachability, Unreachable};
 use crate::syncset::run::store::{Snapshot, StoreError, StoredCluster};
+use crate::telemetry::ReconcileResult;
 
 /// A cluster has to answer within this time.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
@@ -56,8 +57,7 @@ pub(super) enum Rest {
 
 pub(super) struct Reconciled {
     pub(super) rest: Rest,
-    pub(super) end: ReconcileEnd,
-    pub(super) outcome: Option<Outcome>,
+    pub(super) result: ReconcileResult,
 }
 
 impl Rest {
@@ -73,8 +73,8 @@ impl Rest {
 }
 
 impl Reconciled {
-    pub(super) fn of(end: ReconcileEnd, rest: Rest) -> Self {
-        Self { rest, end, outcome: None }
+    pub(super) fn of(result: ReconcileResult, rest: Rest) -> Self {
+        Self { rest, result }
     }
 }
 
@@ -220,13 +220,13 @@ impl Worker {
                     }
                 }
             }
-            let (end, until) = match &read.plan.action {
-                Action::Pass(_) if no_slot_until.is_some() => (ReconcileEnd::Waiting, no_slot_until),
-                Action::Gone => return Ok(Reconciled::of(ReconcileEnd::Gone, Rest::Gone)),
-                Action::Paused(pause) => (ReconcileEnd::Paused, pause.until),
-                Action::Silent { retry_at } => (ReconcileEnd::Waiting, Some(*retry_at)),
-                Action::Throttled { until } => (ReconcileEnd::Waiting, Some(*until)),
-                Action::InStep { until } => (ReconcileEnd::InStep, Some(*until)),
+            let (result, until) = match &read.plan.action {
+                Action::Pass(_) if no_slot_until.is_some() => (ReconcileResult::RequeueAfter, no_slot_until),
+                Action::Gone => return Ok(Reconciled::of(ReconcileResult::Success, Rest::Gone)),
+                Action::Paused(pause) => (ReconcileResult::Success, pause.until),
+                Action::Silent { retry_at } => (ReconcileResult::RequeueAfter, Some(*retry_at)),
+                Action::Throttled { until } => (ReconcileResult::RequeueAfter, Some(*until)),
+                Action::InStep { until } => (ReconcileResult::Success, Some(*until)),
                 Action::Pass(pass_plan) => {
                     let passed = Box::pin(self.pass(work, &read, pass_plan, asks, &mut own_slot, stopping)).await?;
                     if let Passed::Ended(reconciled) = passed {
@@ -264,9 +264,9 @@ impl Worker {
                 Action::Pass(pass_plan) if pass_plan.probe == Probe::Demanded => Rest::further(ready_at, 0),
                 _ => Rest::until(ready_at, 0),
             };
-            return Ok(Reconciled::of(end, rest));
+            return Ok(Reconciled::of(result, rest));
         }
-        Ok(Reconciled::of(ReconcileEnd::Yielded, Rest::further(again, 0)))
+        Ok(Reconciled::of(ReconcileResult::Requeue, Rest::further(again, 0)))
     }
 
     pub(super) fn reachability_before(read: &Read) -> Reachability {
@@ -408,13 +408,16 @@ impl Worker {
             Err(PrepareError::Store(error)) => return Err(error.into()),
             Err(PrepareError::Busy) => {
                 return Ok(Passed::ended(Reconciled::of(
-                    ReconcileEnd::Yielded,
+                    ReconcileResult::Requeue,
                     Rest::further(after(read.now(), SOON), 0),
                 )));
             }
             // Others may need the slot to connect, and another replica may have budget.
             Err(PrepareError::NoBudget) => {
-                return Ok(Passed::ended(Reconciled::of(ReconcileEnd::Yielded, Rest::further(put_off(read.now()), 0))));
+                return Ok(Passed::ended(Reconciled::of(
+                    ReconcileResult::Requeue,
+                    Rest::further(put_off(read.now()), 0),
+                )));
             }
             Err(error @ PrepareError::TooManyObjects) => return Err(ReconcileError::Prepare(error)),
         };
@@ -428,7 +431,7 @@ impl Worker {
         }
         if basis.is_another_version {
             // Another pass is requested for that, or will be soon.
-            return Ok(Passed::ended(Reconciled::of(ReconcileEnd::Yielded, Rest::further(read.now(), 0))));
+            return Ok(Passed::ended(Reconciled::of(ReconcileResult::Requeue, Rest::further(read.now(), 0))));
         }
         prepared.input.progress = kept.unfinished.take(read.demand());
         prepared.input.elsewhere = read.cluster_row().is_elsewhere(identified.identity.as_deref().or(read.identity()));

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::observer::ReconcileEnd;
 use super::reconcile::{Read, ReconcileError, Reconciled, Rest};
 use super::refusal::Stop;
 use super::worker::Worker;
@@ -16,6 +15,7 @@ use crate::syncset::plan::retry::{Ended, Left, Next};
 use crate::syncset::plan::rows::ClusterRow;
 use crate::syncset::plan::status::{Conditions, Reachability, Unreachable};
 use crate::syncset::run::store::ClusterUpdate;
+use crate::telemetry::ReconcileResult;
 
 impl Worker {
     /// The cluster stopped the reconcile before the pass.
@@ -63,7 +63,7 @@ impl Worker {
         let attempts = i32::try_from(work.attempts).unwrap_or(i32::MAX);
         let next = self.after_question(read, &ended, attempts);
         let end = WorkEnd::go_on(next.ready_at, work.attempts);
-        self.stored(work, read, next.cluster_row, ReconcileEnd::Throttled, end).await
+        self.stored(work, read, next.cluster_row, ReconcileResult::Error, end).await
     }
 
     /// When the cluster is reconciled next, after it was asked with its present kubeconfig.
@@ -79,7 +79,7 @@ impl Worker {
         work: &Work,
         read: &Read,
         row: ClusterRow,
-        end: ReconcileEnd,
+        result: ReconcileResult,
         work_end: WorkEnd,
     ) -> Result<Reconciled, ReconcileError> {
         let rest = if row == read.cluster_row() {
@@ -88,7 +88,7 @@ impl Worker {
             let stored = ClusterUpdate { row, resyncs: read.snapshot.resyncs };
             self.end(work, &work_end, &Writes::default(), &stored).await?
         };
-        Ok(Reconciled::of(end, rest))
+        Ok(Reconciled::of(result, rest))
     }
 
     /// The cluster is shown as unreachable, for which the log has the cause already.
@@ -109,8 +109,8 @@ impl Worker {
         // Only the status says why it is silent. It is written first, and the cluster is asked again if that fails.
         let ready_at = self.show(work, read, (None, &BTreeMap::new(), false), conditions, next.ready_at).await?;
         if ready_at != next.ready_at {
-            return Ok(Reconciled::of(ReconcileEnd::Silent, Rest::until(ready_at, 0)));
+            return Ok(Reconciled::of(ReconcileResult::Error, Rest::until(ready_at, 0)));
         }
-        self.stored(work, read, next.cluster_row, ReconcileEnd::Silent, WorkEnd::done(ready_at, 0)).await
+        self.stored(work, read, next.cluster_row, ReconcileResult::Error, WorkEnd::done(ready_at, 0)).await
     }
 }

@@ -22,7 +22,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use super::executor::Client;
-use super::observer::{ReconcileEnd, Reconciling, WorkObserver};
+use super::observer::{Reconciling, WorkObserver};
 use super::prepare::Preparer;
 use super::reconcile::{ReconcileError, Reconciled, Rest};
 use crate::actor::{Backoff, BoxError, ChildSpec, Scope};
@@ -34,6 +34,7 @@ use crate::syncset::run::idle::IdleClients;
 use crate::syncset::run::payloads::Payloads;
 use crate::syncset::run::slots::Slots;
 use crate::syncset::run::store::{PassStore, StoreError};
+use crate::telemetry::ReconcileResult;
 
 /// The label under which requests to clusters are counted.
 const COUNTED_AS: &str = "syncsets";
@@ -204,15 +205,15 @@ impl Worker {
         } else {
             Box::pin(self.reconcile(&work, slot, &stopping)).await
         };
-        let (rest, end, outcome) = match reconciled {
-            Ok(Reconciled { rest, end, outcome }) => (rest, end, outcome),
+        let (rest, result) = match reconciled {
+            Ok(Reconciled { rest, result }) => (rest, result),
             Err(error) => {
                 let rest = self.rest_after(&work, &error);
                 let is_interrupted = matches!(rest, Rest::Lost | Rest::HandedBack);
-                (rest, if is_interrupted { ReconcileEnd::Interrupted } else { ReconcileEnd::Failed }, None)
+                (rest, if is_interrupted { ReconcileResult::Requeue } else { ReconcileResult::Error })
             }
         };
-        reconciling.end(end, outcome.as_ref());
+        reconciling.end(result);
         let cluster = work.name.clone();
         let ended = match rest {
             Rest::Waits(end) => self.queue.done(work, &end).await,
