@@ -5,7 +5,7 @@ use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::syncsets::world::{LIMIT, SYNCSETS, Stage, UNGUARDED, run};
+use crate::syncsets::world::{LIMIT, SYNCSETS, Stage, UNGUARDED, condition, run};
 
 #[test]
 fn a_syncset_that_matches_no_more_deletes_if_it_synced_and_forgets_if_not() {
@@ -121,6 +121,12 @@ fn an_object_that_is_not_provably_ours_is_released() {
         assert!(maps.get("finalized").await.unwrap().metadata.deletion_timestamp.is_some());
         merge("finalized", &json!({"metadata": {"finalizers": null}})).await;
         stage.at_rest().await;
+        // Whoever takes a mark from an object keeps it, and whoever gave the syncset sees that.
+        let released = |status: &Value| condition(status, "Released").is_some();
+        let status = stage.status("west-1", "what was released", released).await;
+        let told = condition(&status, "Released").unwrap()["message"].as_str().unwrap().to_owned();
+        let expected = "5 objects that no syncset wants stayed on the cluster, the first is ConfigMap released/marked: it existed before, or";
+        assert!(told.starts_with(expected), "{told}");
         let log = stage.log();
         let told = log.lines().find(|line| line.contains("objects that no syncset wants were not deleted"));
         assert!(told.is_some_and(|line| line.contains("another_owner 2") && line.contains("unlabelled 1")), "{log}");

@@ -248,8 +248,13 @@ fn a_syncset_that_drops_most_is_held_applies_go_on_and_its_generation_approves()
         let stage = &fleet.stage;
         stage.replace_spec("selectorsyncsets", "fleet", &fleet.spec("prod", &["other"])).await;
         fleet.is_held(0..CLUSTERS).await;
-        // What it wants is applied all the same.
+        // What it wants is applied all the same, which is not all that it wants.
         fleet.count(2 * CLUSTERS).await;
+        let applied = |status: &Value| condition(status, "Failed").is_some_and(|failed| failed["reason"] == "Held");
+        let status = stage.status("c-0", "nothing to be called done", applied).await;
+        let entry = &status["selectorSyncSets"][0];
+        assert_eq!((entry.get("result"), &entry["reason"]), (None, &json!("Held")), "{status}");
+        assert_eq!(condition(&status, "Failed").unwrap()["status"], "Unknown", "{status}");
         stage.replace_spec("selectorsyncsets", "fleet", &fleet.spec("prod", &["other", "third"])).await;
         fleet.count(3 * CLUSTERS).await;
         let generation = stage.get("selectorsyncsets/fleet").await["generation"].to_string();

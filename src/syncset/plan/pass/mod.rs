@@ -28,7 +28,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
 
-pub use outcome::{End, Outcome, Progress, Release, Writes};
+pub use outcome::{End, Outcome, Progress, Release, Undeleted, Writes};
 pub use stored::telling;
 pub use target::{
     Address, Compared, Ending, Failed, List, Manager, Marks, PRUNE, Page, Refusal, Refused, Resolution, Seen, Takeover,
@@ -97,22 +97,22 @@ pub async fn pass<T: Target>(target: &mut T, input: Input) -> (Outcome, Option<T
     let mut pass = Pass::new(input);
     let (end, stop) = match pass.run(target).await {
         Ok(()) => (End::Finished, None),
-        Err(Ended::Yielded) => (End::Yielded, None),
-        Err(Ended::Stopped(stop)) => (End::Interrupted, Some(stop)),
+        Err(EndsEarly::Yielded) => (End::Yielded, None),
+        Err(EndsEarly::Stopped(stop)) => (End::Interrupted, Some(stop)),
     };
     (pass.outcome(end), stop)
 }
 
 /// Why a pass ends before it has finished. What is known to have been done is stored all the same; the syncsets that were not done keep
 /// their results, and stay due.
-enum Ended<S> {
+enum EndsEarly<S> {
     /// It has made as many requests, or taken as long, as a pass may.
     Yielded,
     Stopped(S),
 }
 
 /// What a part of a pass comes to.
-type Flow<T, A = ()> = Result<A, Ended<<T as Target>::Stop>>;
+type Flow<T, A = ()> = Result<A, EndsEarly<<T as Target>::Stop>>;
 /// The answer to a request, unless the pass ends.
 type Reply<T, A> = Flow<T, Result<A, Refused>>;
 
@@ -300,7 +300,7 @@ impl Pass {
         self.ready(target).await?;
         let has_begun = self.requests > 0 || self.late_kinds > 0;
         if has_begun && (self.requests >= MOST_REQUESTS || self.taken() >= MOST_TIME) {
-            return Err(Ended::Yielded);
+            return Err(EndsEarly::Yielded);
         }
         let is_time = self.requests >= self.requests_at_store + STORE_AFTER_REQUESTS
             || self.elapsed >= self.stored_at.saturating_add(STORE_AFTER);
@@ -312,7 +312,7 @@ impl Pass {
 
     /// Before each request.
     async fn ready<T: Target>(&mut self, target: &mut T) -> Flow<T> {
-        target.ready().await.map_err(Ended::Stopped)?;
+        target.ready().await.map_err(EndsEarly::Stopped)?;
         self.look_at_the_clock(target);
         Ok(())
     }
@@ -320,7 +320,7 @@ impl Pass {
     /// Stores what has changed. Syncsets that are not done count as unfinished, in whatever the next pass finds.
     async fn store<T: Target>(&mut self, target: &mut T) -> Flow<T> {
         let writes = self.take_writes();
-        target.store(writes).await.map_err(Ended::Stopped)?;
+        target.store(writes).await.map_err(EndsEarly::Stopped)?;
         (self.requests_at_store, self.stored_at) = (self.requests, self.elapsed);
         Ok(())
     }
@@ -361,7 +361,7 @@ impl Pass {
     async fn may_delete<T: Target>(&mut self, target: &mut T) -> Flow<T, bool> {
         if !self.are_deletions_off {
             self.ready(target).await?;
-            self.are_deletions_off = !target.may_delete().await.map_err(Ended::Stopped)?;
+            self.are_deletions_off = !target.may_delete().await.map_err(EndsEarly::Stopped)?;
         }
         Ok(!self.are_deletions_off)
     }
@@ -379,11 +379,11 @@ impl Pass {
         let reply = match reply {
             Ok(answer) => Ok(answer),
             Err(Failed::Refused(refused)) => Err(refused),
-            Err(Failed::Stopped(stop)) => return Err(Ended::Stopped(stop)),
+            Err(Failed::Stopped(stop)) => return Err(EndsEarly::Stopped(stop)),
         };
         if is_throttled(&reply) {
             let may_be_alone = self.count_throttled(vec![request]);
-            target.throttled(may_be_alone).await.map_err(Ended::Stopped)?;
+            target.throttled(may_be_alone).await.map_err(EndsEarly::Stopped)?;
         } else {
             self.progress.throttled.remove(&request);
         }

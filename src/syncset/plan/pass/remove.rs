@@ -10,7 +10,7 @@ use jiff::SignedDuration;
 use uuid::Uuid;
 
 use super::item::{KindKey, Removal};
-use super::outcome::{Release, Verb};
+use super::outcome::{Release, Undeleted, Verb};
 use super::send::CONTENDED_AFTER;
 use super::stored::is_undetermined;
 use super::target::{Ending, Refusal, Resolution, Target};
@@ -108,6 +108,11 @@ impl Pass {
             let Some(row) = self.stored.row(&removal.object, removal.syncset) else { break };
             let is_wanted = |object: &ObjectRef| self.wanted.winner(object).is_some();
             if let Some(release) = Release::of(row, &seen, self.stored.rows(), is_wanted) {
+                // Of what was never sent it is not known whose it was.
+                if release != Release::Wanted && !is_undetermined(row) {
+                    let first = (removal.object.clone(), release);
+                    self.progress.left.get_or_insert(Undeleted { count: 0, first }).count += 1;
+                }
                 self.release(removal, release);
                 break;
             }

@@ -6,11 +6,14 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
 
 use super::shown as time;
-use crate::syncset::plan::health::{Entry, State};
+use crate::syncset::plan::health::{Entry, HealthState};
 use crate::syncset::plan::name::{SyncSetKind, SyncSetName};
 
 const CONDITIONS: &str = "conditions";
 const ANOTHER_CLUSTER: &str = "AnotherCluster";
+const RELEASED: &str = "Released";
+/// The condition while deletions are held, and the reason of what can't be called done because of that.
+pub(super) const HELD: &str = "Held";
 /// A reason of the condition `Unreachable`.
 pub(super) const DUPLICATE: &str = "Duplicate";
 
@@ -22,6 +25,8 @@ pub struct Conditions {
     pub paused: Option<String>,
     /// The syncsets whose deletions are suspended, in their order.
     pub suspended: Vec<SyncSetName>,
+    /// What was not deleted because of what somebody has made of it on the cluster.
+    pub released: Option<String>,
     /// Whether the kubeconfig leads to another cluster than before.
     pub has_moved: bool,
 }
@@ -106,14 +111,12 @@ pub(super) fn shown(
     previous: &Map<String, Value>,
     now: Timestamp,
 ) -> Value {
-    let mut all = vec![failed(outcomes.failing, outcomes.is_applied), unreachable(&conditions.reachability)];
+    let held = held(&conditions.suspended);
+    let mut all = vec![failed(outcomes, held.as_deref()), unreachable(&conditions.reachability)];
     all.extend(healthy(outcomes.health));
     all.extend(conditions.paused.as_ref().map(|message| Condition::when("Paused", "Paused", message.clone())));
-    if !conditions.suspended.is_empty() {
-        let suspended: Vec<&SyncSetName> = conditions.suspended.iter().collect();
-        let message = format!("deletions of {} are held until they are approved", listed(&suspended));
-        all.push(Condition::when("Held", "MassDeletion", message));
-    }
+    all.extend(held.map(|message| Condition::when(HELD, "MassDeletion", message)));
+    all.extend(conditions.released.as_ref().map(|message| Condition::when(RELEASED, "NotDeleted", message.clone())));
     if conditions.has_moved {
         let message = "the kubeconfig leads to another cluster than before, since its namespace kube-system has another UID: nothing is \
              deleted there because of what was applied to the cluster before";
@@ -126,13 +129,26 @@ pub(super) fn shown(
 /// Whether a status says that the kubeconfig leads to another cluster, as it does for so long after that was found out. It is stored
 /// nowhere else.
 pub fn has_moved(status: &Map<String, Value>, now: Timestamp, shown_for: SignedDuration) -> bool {
-    let conditions = status.get(CONDITIONS).and_then(Value::as_array).into_iter().flatten();
-    let mut moved =
-        conditions.filter(|condition| condition["type"] == ANOTHER_CLUSTER && condition["status"] == "True");
-    moved.any(|condition| {
-        let since = condition["lastTransitionTime"].as_str().and_then(|since| since.parse::<Timestamp>().ok());
-        since.is_some_and(|since| now.duration_since(since) < shown_for)
-    })
+    recent(status, ANOTHER_CLUSTER, now, shown_for).is_some()
+}
+
+/// What a status says of objects that were not deleted, for so long after the last of them. It is stored nowhere else.
+pub fn released(status: &Map<String, Value>, now: Timestamp, shown_for: SignedDuration) -> Option<String> {
+    recent(status, RELEASED, now, shown_for)
+}
+
+/// The message of a condition that is true since less than this.
+fn recent(status: &Map<String, Value>, kind: &str, now: Timestamp, shown_for: SignedDuration) -> Option<String> {
+    let mut conditions = status.get(CONDITIONS).and_then(Value::as_array).into_iter().flatten();
+    let found = conditions.find(|condition| condition["type"] == kind && condition["status"] == "True")?;
+    let since = found["lastTransitionTime"].as_str()?.parse::<Timestamp>().ok()?;
+    let message = found["message"].as_str().unwrap_or_default().to_owned();
+    (now.duration_since(since) < shown_for).then_some(message)
+}
+
+fn held(suspended: &[SyncSetName]) -> Option<String> {
+    let suspended: Vec<&SyncSetName> = suspended.iter().collect();
+    (!suspended.is_empty()).then(|| format!("deletions of {} are held until they are approved", listed(&suspended)))
 }
 
 impl Condition {
@@ -143,7 +159,12 @@ impl Condition {
 
     fn since(self, previous: &Map<String, Value>, now: Timestamp) -> Value {
         let before = previous.get(CONDITIONS).and_then(Value::as_array).into_iter().flatten();
-        let before = before.into_iter().find(|before| before["type"] == self.kind && before["status"] == self.status);
+        // What was not deleted is shown for a time of its own, also if something else was not shortly before.
+        let is_same = |before: &&Value| {
+            let is_news = self.kind == RELEASED && before["message"] != self.message;
+            before["type"] == self.kind && before["status"] == self.status && !is_news
+        };
+        let before = before.into_iter().find(is_same);
         let since = before.and_then(|before| before.get("lastTransitionTime")).filter(|since| since.is_string());
         json!({
             "type": self.kind, "status": self.status, "reason": self.reason, "message": self.message,
@@ -152,11 +173,16 @@ impl Condition {
     }
 }
 
-fn failed(failing: &[&SyncSetName], is_applied: bool) -> Condition {
+fn failed(outcomes: &Outcomes<'_>, held: Option<&str>) -> Condition {
     const KIND: &str = "Failed";
+    let Outcomes { failing, is_applied, .. } = *outcomes;
     if failing.is_empty() && !is_applied {
         let message = "not all SyncSets and SelectorSyncSets have been applied to the cluster yet".to_owned();
         return Condition { kind: KIND, status: "Unknown", reason: "Pending", message };
+    }
+    // What has to be deleted is a part of what syncsets want.
+    if let Some(held) = held.filter(|_| failing.is_empty()) {
+        return Condition { kind: KIND, status: "Unknown", reason: HELD, message: held.to_owned() };
     }
     if failing.is_empty() {
         let message = "All SyncSets and SelectorSyncSets have been applied to the cluster".to_owned();
@@ -173,9 +199,11 @@ fn healthy(health: &BTreeMap<SyncSetName, Entry>) -> Option<Condition> {
         health.iter().filter(|(_, entry)| entry.state == worst).map(|(name, _)| name).collect();
     let verb = if names.len() == 1 { "is" } else { "are" };
     let (status, message) = match worst {
-        State::Current => ("True", "what was applied works, as far as its health is read".to_owned()),
-        State::Unknown => ("Unknown", format!("{} {verb} {}", listed(&names), worst.as_str())),
-        State::Progressing | State::Failed => ("False", format!("{} {verb} {}", listed(&names), worst.as_str())),
+        HealthState::Current => ("True", "what was applied works, as far as its health is read".to_owned()),
+        HealthState::Unknown => ("Unknown", format!("{} {verb} {}", listed(&names), worst.as_str())),
+        HealthState::Progressing | HealthState::Failed => {
+            ("False", format!("{} {verb} {}", listed(&names), worst.as_str()))
+        }
     };
     Some(Condition { kind: "Healthy", status, reason: worst.as_str(), message })
 }

@@ -8,7 +8,7 @@
 //!  "selectorSyncSets": [{"name": "monitoring", "observedGeneration": 1, "result": "Success", "lastTransitionTime": "…", "firstSuccessTime": "…"}]}
 //! ```
 //!
-//! A syncset that was never tried has an entry if its health is read, without a result.
+//! A syncset that was never tried has an entry if its health is read, without a result, and so has one whose deletions are held (`reason`: `Held`).
 
 mod compare;
 mod condition;
@@ -24,8 +24,8 @@ use super::health::Entry;
 use super::name::{SyncSetKind, SyncSetName};
 use super::rows::ResultRow;
 pub use compare::differs;
-use condition::Outcomes;
-pub use condition::{Conditions, Reachability, Unreachable, has_moved};
+pub use condition::{Conditions, Reachability, Unreachable, has_moved, released};
+use condition::{HELD, Outcomes};
 pub use reason::{Reason, Retry};
 
 #[derive(Clone, Debug)]
@@ -61,7 +61,9 @@ pub fn status(observed: &Observed<'_>, previous: &Map<String, Value>, now: Times
     }
     entries.extend(results.iter().map(|(name, result)| {
         let is_live = observed.live.contains(&result.syncset);
-        (*name, entry(name, result, is_live, observed.health.get(*name).filter(|_| is_live)))
+        let is_held = is_live && observed.conditions.suspended.contains(name);
+        let health = observed.health.get(*name).filter(|_| is_live);
+        (*name, entry(name, result, (is_live, is_held), health))
     }));
     let of_kind = |kind| {
         let of_kind = entries.iter().filter(|(name, _)| name.kind == kind);
@@ -112,13 +114,18 @@ fn first_success(observed: &Observed<'_>, previous: &Map<String, Value>, now: Ti
     Some(shown(times?.into_iter().max().unwrap_or(now)))
 }
 
-fn entry(name: &SyncSetName, result: &ResultRow, is_live: bool, health: Option<&Entry>) -> Value {
+/// One whose deletions are held has neither succeeded nor failed, if nothing else fails.
+fn entry(name: &SyncSetName, result: &ResultRow, (is_live, is_held): (bool, bool), health: Option<&Entry>) -> Value {
     let mut entry = Map::new();
     entry.insert("name".to_owned(), json!(name.name));
     let generation = if is_live { result.generation } else { 0 };
     entry.insert("observedGeneration".to_owned(), json!(generation));
     let is_success = is_live && result.failure.is_none();
-    entry.insert("result".to_owned(), json!(if is_success { "Success" } else { "Failure" }));
+    if is_success && is_held {
+        entry.insert("reason".to_owned(), json!(HELD));
+    } else {
+        entry.insert("result".to_owned(), json!(if is_success { "Success" } else { "Failure" }));
+    }
     if let Some(failure) = &result.failure {
         entry.insert("reason".to_owned(), json!(failure.reason.as_str()));
         entry.insert("failureMessage".to_owned(), json!(failure.message));

@@ -191,12 +191,13 @@ fn conditions_exist_while_they_are_true_and_keep_their_time_while_their_status_i
         },
         paused: Some("paused by paused".to_owned()),
         suspended: vec![suspended],
+        released: Some("1 object".to_owned()),
         has_moved: true,
     };
     let before = of(&[], &[], Conditions::default(), &Map::new());
     let first = of(&[], &[], conditions.clone(), &before);
     let kinds: Vec<&Value> = first["conditions"].as_array().expect("a list").iter().map(|one| &one["type"]).collect();
-    assert_eq!(kinds, ["AnotherCluster", "Failed", "Held", "Paused", "Unreachable"]);
+    assert_eq!(kinds, ["AnotherCluster", "Failed", "Held", "Paused", "Released", "Unreachable"]);
     let message = |kind| condition(&first, kind).expect("there")["message"].clone();
     assert_eq!(message("Held"), "deletions of SelectorSyncSet monitoring are held until they are approved");
     assert_eq!(condition(&first, "Unreachable").expect("there")["reason"], "Unauthorized");
@@ -219,7 +220,7 @@ fn conditions_exist_while_they_are_true_and_keep_their_time_while_their_status_i
     assert_eq!(well["conditions"].as_array().expect("a list").len(), 2);
     let reached = condition(&well, "Unreachable").expect("there");
     assert_eq!((&reached["status"], &reached["lastTransitionTime"]), (&json!("False"), &json!("2027-01-15T08:33:20Z")));
-    assert_eq!(condition(&well, "Failed"), condition(&first, "Failed"));
+    assert_eq!(condition(&well, "Failed").expect("there")["status"], "False");
     assert!(differs(&well, &first));
 }
 
@@ -241,6 +242,45 @@ fn a_syncset_that_was_never_tried_has_its_health_and_no_result() {
     assert_eq!(entries[1]["health"], entries[0]["health"]);
     assert_eq!(condition(&status, "Healthy").expect("there")["status"], "Unknown");
     assert_eq!(condition(&status, "Failed").expect("there")["status"], "Unknown", "it is pending");
+}
+
+#[test]
+fn a_syncset_whose_deletions_are_held_has_not_succeeded() {
+    let (held, other) = (result(1, SyncSetKind::SyncSet, "held"), result(2, SyncSetKind::SyncSet, "other"));
+    let conditions = || Conditions { suspended: vec![held.name.clone()], ..Conditions::default() };
+    let status = of(&[held.clone(), other.clone()], &[], conditions(), &Map::new());
+    let entries = status["syncSets"].as_array().expect("a list");
+    assert_eq!((entries[0].get("result"), &entries[0]["reason"]), (None, &json!("Held")));
+    assert_eq!((&entries[1]["result"], entries[1].get("reason")), (&json!("Success"), None));
+    let failed = condition(&status, "Failed").expect("there");
+    let message = "deletions of SyncSet held are held until they are approved";
+    assert_eq!(
+        (&failed["status"], &failed["reason"], &failed["message"]),
+        (&json!("Unknown"), &json!("Held"), &json!(message))
+    );
+    let status = of(&[failing(held.clone()), other], &[], conditions(), &Map::new());
+    assert_eq!(status["syncSets"][0]["result"], "Failure");
+    assert_eq!(condition(&status, "Failed").expect("there")["status"], "True");
+}
+
+#[test]
+fn what_was_not_deleted_is_shown_for_a_while_after_the_last_of_it() {
+    let told = |message: &str| Conditions { released: Some(message.to_owned()), ..Conditions::default() };
+    let status = |conditions, previous: &Map<String, Value>, second| {
+        let live = BTreeSet::new();
+        let health = BTreeMap::new();
+        let observed =
+            Observed { results: &[], live: &live, ending: None, health: &health, conditions, controlled_by: "" };
+        super::status(&observed, previous, at(second))
+    };
+    let first = status(told("1 object"), &Map::new(), 1000);
+    let after = |status, second| released(status, at(second), SignedDuration::from_secs(60));
+    assert_eq!(after(&first, 1059).as_deref(), Some("1 object"));
+    assert_eq!(after(&first, 1060), None);
+    let second = status(told("2 objects"), &status(told("1 object"), &first, 1030), 1050);
+    assert!(differs(&second, &first));
+    assert_eq!(after(&second, 1109).as_deref(), Some("2 objects"));
+    assert_eq!(after(&second, 1110), None);
 }
 
 #[test]
@@ -291,13 +331,13 @@ fn a_syncset_that_is_gone_is_hidden_only_if_all_it_has_left_is_being_deleted() {
 
 #[test]
 fn the_worst_health_is_a_condition_and_each_entry_has_its_own() {
-    use crate::syncset::plan::health::{Entry, State};
+    use crate::syncset::plan::health::{Entry, HealthState};
     let results =
         [(1, "base"), (2, "web"), (3, "old")].map(|(number, name)| result(number, SyncSetKind::SyncSet, name));
     let live: BTreeSet<Uuid> = results.iter().map(|result| result.syncset).collect();
     let entry =
         |state, reason: &str| Entry { state, reason: reason.to_owned(), message: "m".to_owned(), since: Some(at(9)) };
-    let shown = |health: &[(usize, State)]| {
+    let shown = |health: &[(usize, HealthState)]| {
         let health = health.iter().map(|(at, state)| (results[*at].name.clone(), entry(*state, "Why"))).collect();
         let conditions = Conditions { reachability: Reachability::Reachable, ..Conditions::default() };
         let observed = Observed {
@@ -322,17 +362,23 @@ fn the_worst_health_is_a_condition_and_each_entry_has_its_own() {
     assert_eq!(condition(&without), None);
     assert!(without["syncSets"].as_array().expect("a list").iter().all(|entry| entry.get("health").is_none()));
     for (health, expected) in [
-        (vec![(0, State::Current)], ["True", "Current", "what was applied works, as far as its health is read"]),
-        (vec![(0, State::Current), (1, State::Progressing)], ["False", "Progressing", "SyncSet web is Progressing"]),
-        (vec![(0, State::Unknown), (1, State::Progressing)], ["Unknown", "Unknown", "SyncSet base is Unknown"]),
+        (vec![(0, HealthState::Current)], ["True", "Current", "what was applied works, as far as its health is read"]),
         (
-            vec![(0, State::Failed), (1, State::Failed), (2, State::Unknown)],
+            vec![(0, HealthState::Current), (1, HealthState::Progressing)],
+            ["False", "Progressing", "SyncSet web is Progressing"],
+        ),
+        (
+            vec![(0, HealthState::Unknown), (1, HealthState::Progressing)],
+            ["Unknown", "Unknown", "SyncSet base is Unknown"],
+        ),
+        (
+            vec![(0, HealthState::Failed), (1, HealthState::Failed), (2, HealthState::Unknown)],
             ["False", "Failed", "SyncSets base, web are Failed"],
         ),
     ] {
         assert_eq!(condition(&shown(&health)), Some(expected.map(str::to_owned)), "{health:?}");
     }
-    let one = shown(&[(1, State::Failed)]);
+    let one = shown(&[(1, HealthState::Failed)]);
     let entries: Vec<&Value> =
         one["syncSets"].as_array().expect("a list").iter().map(|entry| &entry["health"]).collect();
     let of_web = json!({"state": "Failed", "reason": "Why", "message": "m", "since": format!("{:.0}", at(9))});

@@ -100,6 +100,10 @@ impl Worker {
         let now = read.now();
         let attempts = i32::try_from(work.attempts - u32::from(pass_plan.is_early)).unwrap_or(i32::MAX);
         let mut next = retry::next(&ended, cluster_row, attempts, self.config.reapply_interval, now, rand::random());
+        if stop.is_some() && is_answered {
+            // What came to it before may be why it is silent.
+            next.cluster_row.last_contact = Some(now);
+        }
         if stop.is_none() && !is_answered {
             // A pass that had nothing to ask says nothing of the cluster.
             let ClusterRow { reachable, last_contact, attempts, retry_at, .. } = read.cluster_row();
@@ -130,6 +134,7 @@ impl Worker {
             reachability,
             paused: None,
             suspended: read.suspended(&outcome.results),
+            released: self.released(read, Some(&outcome)),
             has_moved: identified.is_another || self.has_moved(read),
         };
         let stored = ClusterUpdate { row: next.cluster_row.clone(), resyncs: read.snapshot.resyncs };

@@ -110,6 +110,7 @@ mod tests {
             awaits_check: false,
             is_suspended: false,
             releases: BTreeMap::new(),
+            left: None,
             contended: Vec::new(),
             ending: BTreeSet::new(),
             requests: 1,

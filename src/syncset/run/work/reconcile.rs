@@ -246,6 +246,7 @@ impl Worker {
                 reachability: Self::reachability_before(&read),
                 paused,
                 suspended: read.suspended(&read.snapshot.results),
+                released: self.released(&read, None),
                 has_moved: self.has_moved(&read),
             };
             let next = retry::next(
@@ -440,9 +441,9 @@ impl Worker {
         let mut ran = self.run_pass(work, &mut executor, &mut basis, rests_on, own_slot, stopping).await?;
         if !sent.is_empty() && ran.stop.is_none() && ran.outcome.end == End::Finished {
             match self.read_health((work, read), &mut executor, sent, own_slot, stopping).await? {
-                health::Ended::Read(health) => ran.health = health,
-                health::Ended::Stopped(stop) => ran.stop = Some(stop),
-                health::Ended::ShutsDown => {}
+                health::ReadingEnd::Read(health) => ran.health = health,
+                health::ReadingEnd::Stopped(stop) => ran.stop = Some(stop),
+                health::ReadingEnd::ShutsDown => {}
             }
             ran.is_answered |= executor.is_answered();
         }

@@ -104,6 +104,7 @@ impl Worker {
             reachability: Reachability::Unreachable { reason, message },
             paused: None,
             suspended: read.suspended(&read.snapshot.results),
+            released: self.released(read, None),
             has_moved: self.has_moved(read),
         };
         // Only the status says why it is silent. It is written first, and the cluster is asked again if that fails.

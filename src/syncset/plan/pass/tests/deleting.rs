@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde_json::json;
 use uuid::Uuid;
 
-use super::super::{End, Input, Outcome, Refusal, Release};
+use super::super::{End, Input, Outcome, Refusal, Release, Undeleted};
 use super::store::{Call, Fate, Store, cut_short, pass, run, run_while};
 use super::world::{Flags, Object, Resource, Set, World, map, object, set};
 use crate::syncset::plan::name::ObjectRef;
@@ -249,6 +249,8 @@ fn objects_that_are_not_provably_ours_are_released() {
         change(world.objects.get_mut(&map("a")).expect("it is there"));
         world.log.clear();
         let outcome = outcome(&mut world, &mut store, &[]);
+        let told = Undeleted { count: 1, first: (map("a"), release) };
+        assert_eq!(outcome.left, Some(told), "the status tells it");
         assert_eq!(outcome.releases.into_iter().collect::<Vec<_>>(), [(release, 1)]);
         assert_eq!(world.log, ["GET ConfigMap default/a"]);
         assert!(store.applied.is_empty() && store.results.is_empty());
