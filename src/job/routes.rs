@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use utoipa::ToSchema;
 use utoipa::openapi::{RefOr, Schema};
 
-use crate::documents::{Author, Problem, ProblemKind};
+use crate::documents::{Author, Problem, ProblemKind, Taker};
 
 /// The routes that jobs have mounted, and what they say of documents that are applied.
 #[derive(Default)]
@@ -66,6 +66,8 @@ pub trait Rights: Send + Sync {
 #[derive(Clone)]
 pub struct ApiRequest {
     pub rights: Arc<dyn Rights>,
+    /// Whose places it takes of what there are few of.
+    pub taker: Taker,
     /// Who asks, for the record.
     pub author: Author,
     /// The variables of the path by name. Their values are whatever the caller has written.
@@ -125,6 +127,8 @@ pub struct ApiRoute {
     pub answer: ApiSchema,
     /// Problems beside those of all requests and those of bodies.
     pub problems: &'static [ProblemKind],
+    /// Whether its statements may take long, so that only a few of its requests are carried out at a time.
+    pub reads_many: bool,
     handler: Box<Handler>,
 }
 
@@ -178,6 +182,7 @@ impl ApiRoute {
             status: StatusCode::OK,
             answer: ApiSchema::of::<A>(),
             problems: &[],
+            reads_many: false,
             handler: Box::new(handler),
         }
     }
@@ -201,6 +206,11 @@ impl ApiRoute {
     #[must_use]
     pub fn failing_with(self, problems: &'static [ProblemKind]) -> Self {
         Self { problems, ..self }
+    }
+
+    #[must_use]
+    pub fn reading_many(self) -> Self {
+        Self { reads_many: true, ..self }
     }
 
     pub fn variables(&self) -> impl Iterator<Item = &'static str> {

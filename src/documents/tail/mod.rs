@@ -21,12 +21,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::RwLock;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch as latest};
+use tokio::sync::watch as latest;
 use tokio::time::timeout;
 
 use super::blocking::BlockingPool;
 use super::changes::Changes;
 use super::list_error::ListError;
+use super::places::{Place, Places, Taker};
 use crate::db::{self, Database};
 use ring::Ring;
 
@@ -42,6 +43,8 @@ const PAGE_BYTES: usize = 128 * 1024;
 const MOST_LARGE: usize = 8;
 /// Most watches that read documents or the log at the same time.
 const MOST_READERS: usize = 8;
+/// Of both, one in so many is left to administrators.
+const RESERVED: usize = 8;
 /// How long a watch that starts waits for the tail, and for its turn to read. As long as a request waits for a connection.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a watch that has begun waits for its turn to read on. Longer: its client would begin again with the first page. As long as
@@ -58,13 +61,13 @@ struct Shared {
     progress: latest::Sender<Progress>,
     /// How often a watch has asked for a read.
     wanted: latest::Sender<u64>,
-    readers: Arc<Semaphore>,
+    readers: Places,
     /// Where the large documents of a state are printed, and large rows of the log that watches resume before are read.
     blocking: BlockingPool,
     /// Rows of the log that the tail could not read.
     unreadable: AtomicU64,
     /// Slots for pages and windows with large documents.
-    large: Arc<Semaphore>,
+    large: Places,
     /// Where the rows of each namespace are counted.
     changes: Option<Changes>,
     /// Until the end of the log is reached after a start: what is read is older, and counted by nobody or before.
@@ -120,10 +123,10 @@ impl Tail {
             ring: RwLock::new(Ring::new(bytes)),
             progress: latest::Sender::default(),
             wanted: latest::Sender::default(),
-            readers: Arc::new(Semaphore::new(readers)),
+            readers: Places::new("watches that read", readers, readers / RESERVED),
             blocking: BlockingPool::default(),
             unreadable: AtomicU64::new(0),
-            large: Arc::new(Semaphore::new(MOST_LARGE)),
+            large: Places::new("watches with large documents", MOST_LARGE, MOST_LARGE / RESERVED),
             changes,
             refills: AtomicBool::new(true),
         }))
@@ -159,19 +162,16 @@ impl Tail {
     }
 
     /// Waits for its turn to read documents or the log, while the versions are those of this epoch, and not longer than this.
-    async fn turn(&self, epoch: u64, within: Duration) -> Result<OwnedSemaphorePermit, ListError> {
+    async fn turn(&self, taker: Taker, epoch: u64, within: Duration) -> Result<Place, ListError> {
         let mut progress = self.0.progress.subscribe();
         let restarted = async {
             // The sender lives as long as this handle.
             while self.0.ring.read().epoch() == epoch && progress.changed().await.is_ok() {}
         };
-        let too_long = || ListError::NoTurn { within };
         tokio::select! {
             biased;
             () = restarted => Err(ListError::Gone),
-            // The semaphore is never closed.
-            turn = Arc::clone(&self.0.readers).acquire_owned() => turn.map_err(|_| too_long()),
-            () = tokio::time::sleep(within) => Err(too_long()),
+            turn = self.0.readers.take(taker, within) => turn.map_err(|_| ListError::NoTurn { within }),
         }
     }
 

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use super::entry::Entry;
 use super::window::{self, Window};
@@ -13,6 +12,7 @@ use crate::documents::filter::Filter;
 use crate::documents::list::{self, ListQuery, Page};
 use crate::documents::list_error::ListError;
 use crate::documents::object::Object;
+use crate::documents::places::{Place, Taker};
 
 pub(super) enum Wanted {
     /// A page of the state.
@@ -29,6 +29,7 @@ pub(super) enum Found {
 /// For whom it is read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reader {
+    pub(super) taker: Taker,
     pub(super) epoch: u64,
     /// How long it waits for its turn, and for a place.
     pub(super) patience: Duration,
@@ -58,32 +59,28 @@ impl Found {
 impl Tail {
     /// Reads for the client of a watch. What has a large document needs a place, until the client has taken it. Without one it is dropped,
     /// and read again when there is one.
-    pub(super) async fn read(
-        &self,
-        wanted: Wanted,
-        reader: Reader,
-    ) -> Result<(Found, Option<OwnedSemaphorePermit>), ListError> {
-        let Reader { epoch, patience } = reader;
+    pub(super) async fn read(&self, wanted: Wanted, reader: Reader) -> Result<(Found, Option<Place>), ListError> {
+        let Reader { taker, epoch, patience } = reader;
         let no_turn = || ListError::NoTurn { within: patience };
         let until = Instant::now() + patience;
         let mut place = None;
         loop {
             {
                 let left = until.saturating_duration_since(Instant::now());
-                let turn = self.turn(epoch, left).await;
+                let turn = self.turn(taker, epoch, left).await;
                 let _turn =
                     turn.map_err(|error| if let ListError::NoTurn { .. } = error { no_turn() } else { error })?;
                 let found = wanted.read(&self.0).await?;
                 let is_small = found.bytes() <= 2 * PAGE_BYTES;
                 if !is_small && place.is_none() {
-                    place = Arc::clone(&self.0.large).try_acquire_owned().ok();
+                    place = self.0.large.try_take(taker).ok();
                 }
                 if is_small || place.is_some() {
                     return Ok((found, place.filter(|_| !is_small)));
                 }
             }
-            // The semaphore is never closed.
-            place = timeout_at(until, Arc::clone(&self.0.large).acquire_owned()).await.map_err(|_| no_turn())?.ok();
+            let left = until.saturating_duration_since(Instant::now());
+            place = Some(self.0.large.take(taker, left).await.map_err(|_| no_turn())?);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use tokio::sync::{OwnedSemaphorePermit, watch as latest};
+use tokio::sync::watch as latest;
 use tokio::time::Instant;
 
 use super::entry::Unreadable;
@@ -16,6 +16,7 @@ use super::{LATER_PATIENCE, PATIENCE, Progress, Tail};
 use crate::documents::filter::{Fields, Filter};
 use crate::documents::list::{Continue, ListQuery};
 use crate::documents::list_error::ListError;
+use crate::documents::places::{Place, Taker};
 
 /// A bookmark follows the first read that begins so long after the last one and reaches the end of the log. A read begins at least once a
 /// second, so that at most 10 s are between two bookmarks.
@@ -26,7 +27,7 @@ const WINDOW: i64 = 10_000;
 const PAGE_ITEMS: u32 = 250;
 
 /// A read under way.
-type Reading = BoxFuture<'static, Result<(Found, Option<OwnedSemaphorePermit>), ListError>>;
+type Reading = BoxFuture<'static, Result<(Found, Option<Place>), ListError>>;
 
 /// A watch that is asked for.
 #[derive(Clone, Debug)]
@@ -41,6 +42,8 @@ pub struct WatchQuery {
 /// A watch. Dropping it ends it.
 pub struct Watch {
     tail: Tail,
+    /// Whose it is.
+    taker: Taker,
     filter: Arc<Filter>,
     fields: Fields,
     epoch: u64,
@@ -52,7 +55,7 @@ pub struct Watch {
     /// Events of the page or window that was read last. Empty in the phase [`Phase::Ring`].
     ready: VecDeque<Event>,
     /// Their place, if there is a large document among them. The client has taken the last one when it asks for another one.
-    place: Option<OwnedSemaphorePermit>,
+    place: Option<Place>,
     /// A read under way. It is kept here so that a caller which stops waiting for an event does not interrupt it.
     reading: Option<Reading>,
     progress: latest::Receiver<Progress>,
@@ -76,8 +79,13 @@ enum Phase {
 }
 
 impl Tail {
-    /// Starts a watch. Whether it can start at all is known before its first event.
+    /// Starts a watch that needs no token.
     pub async fn watch(&self, query: WatchQuery) -> Result<Watch, ListError> {
+        self.watch_of(Taker { token: None, is_administrator: true }, query).await
+    }
+
+    /// Starts a watch. Whether it can start at all is known before its first event.
+    pub async fn watch_of(&self, taker: Taker, query: WatchQuery) -> Result<Watch, ListError> {
         self.ready().await?;
         let from = query.from.filter(|version| *version != 0);
         if let Some(version) = from
@@ -96,6 +104,7 @@ impl Tail {
         };
         let mut watch = Watch {
             tail: self.clone(),
+            taker,
             filter: Arc::new(query.filter),
             fields: query.fields,
             epoch,
@@ -245,7 +254,7 @@ impl Watch {
                 return Ok(None);
             }
         };
-        let reader = Reader { epoch: self.epoch, patience: self.patience };
+        let reader = Reader { taker: self.taker, epoch: self.epoch, patience: self.patience };
         let tail = self.tail.clone();
         Ok(Some(Box::pin(async move { tail.read(wanted, reader).await })))
     }

@@ -319,6 +319,7 @@ async fn serve(hub: Arc<Hub>, scope: Scope) -> Result<(), BoxError> {
         requests: Arc::new(limits::for_requests()),
         bodies: Arc::new(limits::for_bodies()),
         watches: Arc::clone(&hub.watches),
+        reads: limits::for_reads(hub.database.state().max),
         metrics: Arc::clone(&hub.metrics),
         answers: slots_for_answers(),
         outages: Arc::clone(&hub.outages),

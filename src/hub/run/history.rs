@@ -149,6 +149,7 @@ pub fn route(database: Database) -> ApiRoute {
     };
     ApiRoute::new::<History, _>((Method::GET, "/v1/history"), Right::Read, description, list)
         .with_parameters(PARAMETERS)
+        .reading_many()
 }
 
 async fn list(database: &Database, request: &ApiRequest) -> Result<History, Problem> {
@@ -236,7 +237,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::documents::Author;
+    use crate::documents::{Author, Taker};
     use crate::hub::plan::access::Access;
     use crate::job::routes::Rights;
 
@@ -247,8 +248,14 @@ mod tests {
         let parameters: BTreeMap<_, _> =
             parameters.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let author = Author::of_api(String::new(), None);
-        let request =
-            ApiRequest { rights, author, variables: BTreeMap::new(), parameters, body: hyper::body::Bytes::new() };
+        let request = ApiRequest {
+            rights,
+            taker: Taker::default(),
+            author,
+            variables: BTreeMap::new(),
+            parameters,
+            body: hyper::body::Bytes::new(),
+        };
         query(&request).map(|query| query.subject).map_err(|problem| problem.kind)
     }
 

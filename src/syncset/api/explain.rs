@@ -30,7 +30,7 @@ pub(super) async fn explain(api: Arc<SyncsetApi>, request: ApiRequest) -> Result
     let filter = Filter::of(Kind::Cluster).in_namespace(namespace)?.named(name)?;
     let clusters = selected_ids(&api.database, &filter).await?;
     let Some(cluster) = clusters.first() else { return Err(not_found(&key)) };
-    api.inspector.explain(*cluster, &asked).await.map_err(|error| match error {
+    api.inspector.explain(*cluster, &asked, request.taker).await.map_err(|error| match error {
         Unexplained::NoCluster => not_found(&key),
         Unexplained::Store(error) => {
             of_store(ProblemKind::Unavailable, "the state of the cluster could not be read", error)

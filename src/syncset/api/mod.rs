@@ -145,10 +145,11 @@ pub(super) fn routes(api: SyncsetApi) -> Vec<ApiRoute> {
         one.answering(StatusCode::ACCEPTED).failing_with(OF_RESYNC),
         many.answering(StatusCode::ACCEPTED)
             .with_parameters(&[NAMESPACE, SELECTOR])
-            .failing_with(&[ProblemKind::ChangeQuota, ProblemKind::OutcomeUnknown]),
-        failing.with_parameters(failures::PARAMETERS),
-        fleet.with_parameters(fleet::PARAMETERS),
-        states.with_parameters(fleet::OF_PAGE),
+            .failing_with(&[ProblemKind::ChangeQuota, ProblemKind::OutcomeUnknown])
+            .reading_many(),
+        failing.with_parameters(failures::PARAMETERS).reading_many(),
+        fleet.with_parameters(fleet::PARAMETERS).reading_many(),
+        states.with_parameters(fleet::OF_PAGE).reading_many(),
         explanation.with_parameters(explain::PARAMETERS).failing_with(&[ProblemKind::NotFound]),
         comparison
             .with_parameters(diff::PARAMETERS)

@@ -12,7 +12,7 @@ use super::{NAMESPACE, SyncsetApi, of_store, places};
 use crate::config::names::{is_label, is_subdomain};
 use crate::documents::{Fault, Key, Kind, Problem, ProblemKind, not_found};
 use crate::job::routes::{ApiDescription, ApiRequest, ApiRoute, QueryParameter, QueryValue, Right};
-use crate::syncset::plan::rollout::{Counts, State};
+use crate::syncset::plan::rollout::{Counts, RolloutPhase};
 use crate::syncset::run::dispatch::waves;
 use crate::syncset::run::rollouts::{self, Order, OrderError, Revision, ShownRollout, possible};
 use crate::syncset::run::store::StoreError;
@@ -234,7 +234,7 @@ pub(super) fn routes(api: &Arc<SyncsetApi>) -> Vec<ApiRoute> {
         summary: "Pause, resume, promote, abort or undo the rollout of a syncset",
         answer: "The rollout as it is then",
     };
-    let mut routes = vec![all.with_parameters(PARAMETERS)];
+    let mut routes = vec![all.with_parameters(PARAMETERS).reading_many()];
     routes.extend(shows.routes(api, one).map(|route| route.failing_with(&[ProblemKind::NotFound])));
     routes.extend(revisions_of.routes(api, revisions).map(|route| route.failing_with(&[ProblemKind::NotFound])));
     routes.extend(steers.routes(api, steer).map(|route| {
@@ -372,12 +372,12 @@ impl RolloutState {
         let ShownRollout { kind, namespace, name, rollout, wave, since, actor } = shown;
         let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
         let is_in_waves = match rollout.state {
-            State::Running => true,
-            State::Stopped => Some(rollout.goal) != rollout.stable && rollout.goal == rollout.newest,
-            State::RollingBack | State::RolledBack | State::Complete => false,
+            RolloutPhase::Running => true,
+            RolloutPhase::Stopped => Some(rollout.goal) != rollout.stable && rollout.goal == rollout.newest,
+            RolloutPhase::RollingBack | RolloutPhase::RolledBack | RolloutPhase::Complete => false,
         };
         let state_of = |index: usize| match index.cmp(&rollout.wave) {
-            _ if rollout.state == State::Complete => "passed",
+            _ if rollout.state == RolloutPhase::Complete => "passed",
             _ if !is_in_waves => "waiting",
             std::cmp::Ordering::Less => "passed",
             std::cmp::Ordering::Equal => "running",

@@ -21,7 +21,7 @@ use super::selection::{missing, reference, selected, spread};
 use super::trial::{self, Known, Trial};
 use super::{ANSWER_WITHIN, Inspector, Unseen};
 use crate::cluster::{Error, KindId};
-use crate::documents::{Document, Key, Kind};
+use crate::documents::{Document, Key, Kind, Taker};
 use crate::guard;
 use crate::syncset::plan::action::{Action, PassPlan};
 use crate::syncset::plan::guard::{APPROVE, Approval, SyncsetState, Tally};
@@ -141,7 +141,7 @@ fn identity(resource: &Value) -> [Option<String>; 4] {
 
 impl Inspector {
     /// Tries a syncset on so many of its clusters.
-    pub async fn diff(&self, proposed: &ProposedSyncset, sample: usize) -> Result<Diff, Undiffed> {
+    pub async fn diff(&self, proposed: &ProposedSyncset, sample: usize, taker: Taker) -> Result<Diff, Undiffed> {
         let deadline = Instant::now() + WITHIN;
         let spec = Value::Object(proposed.spec.clone());
         let audience = Audience::of(&proposed.name, &spec).map_err(Undiffed::Unreadable)?;
@@ -190,8 +190,7 @@ impl Inspector {
             async move {
                 let mut compared = Compared { namespace: place.namespace, name: place.name, ..Compared::default() };
                 let tried = timeout_at(deadline, async {
-                    // The semaphore is never closed.
-                    let _slot = self.slots.acquire().await.ok();
+                    let _slot = self.slots.take(taker, WITHIN).await.ok();
                     Box::pin(self.compare(place.id, candidate.clone(), &proposed.kept, &mut compared)).await
                 });
                 match tried.await {

@@ -13,7 +13,7 @@ use super::compared::listed;
 use super::fields::taken;
 use super::{ANSWER_WITHIN, Inspector, Unseen};
 use crate::cluster::{KindId, ManagedFields, Metadata};
-use crate::documents::FieldPointer;
+use crate::documents::{FieldPointer, Taker};
 use crate::syncset::plan::action::{Action, PassPlan};
 use crate::syncset::plan::health::explained;
 use crate::syncset::plan::name::ObjectRef;
@@ -163,11 +163,9 @@ struct Winner {
 
 impl Inspector {
     /// Explains an object on a cluster. It takes 20 s at most.
-    pub async fn explain(&self, cluster: Uuid, asked: &Asked) -> Result<Explanation, Unexplained> {
+    pub async fn explain(&self, cluster: Uuid, asked: &Asked, taker: Taker) -> Result<Explanation, Unexplained> {
         let deadline = Instant::now() + WITHIN;
-        // The semaphore is never closed.
-        let turn = timeout(TURN_WITHIN, self.slots.acquire()).await;
-        let _turn = turn.map_err(|_| Unexplained::Busy)?.ok();
+        let _turn = self.slots.take(taker, TURN_WITHIN).await.map_err(|_| Unexplained::Busy)?;
         timeout_at(deadline, self.explain_in_turn(cluster, asked)).await.map_err(|_| Unexplained::Busy)?
     }
 

@@ -12,12 +12,10 @@ mod trial;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
-
 use super::config::SyncsetsConfig;
 use super::run::work::{Client, NoClient, Preparer};
 use crate::cluster::{DynamicClusters, Error, full_text};
-use crate::documents::{BlockingPool, Keyring};
+use crate::documents::{BlockingPool, Keyring, Places};
 use crate::syncset::run::store::{PassStore, StoredCluster};
 
 pub use compared::ClusterReference;
@@ -28,6 +26,8 @@ pub use explain::{Asked, Explanation, Unexplained};
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// Slots to work for each slot to compare.
 const OF_SLOTS: usize = 4;
+/// Of the slots to compare, one in so many is left to administrators.
+const RESERVED: usize = 8;
 
 /// Looks at clusters for operators. Clones are the same.
 #[derive(Clone)]
@@ -37,8 +37,8 @@ pub struct Inspector {
     preparer: Preparer,
     clusters: Arc<DynamicClusters>,
     /// A quarter of the slots to work: so many clusters are looked at at once.
-    slots: Arc<Semaphore>,
-    /// The permits of `slots`.
+    slots: Arc<Places>,
+    /// The number of `slots`.
     at_once: usize,
     /// Whether mass deletions are suspended.
     is_guarding: bool,
@@ -59,8 +59,8 @@ enum Unseen {
 impl Inspector {
     /// Reads what workers read, and connects as they do.
     pub fn new(store: PassStore, preparer: &Preparer, clusters: Arc<DynamicClusters>, config: &SyncsetsConfig) -> Self {
-        let at_once = (config.max_in_flight.get() / OF_SLOTS).clamp(1, Semaphore::MAX_PERMITS);
-        let slots = Arc::new(Semaphore::new(at_once));
+        let at_once = (config.max_in_flight.get() / OF_SLOTS).max(1);
+        let slots = Arc::new(Places::new("looks at clusters", at_once, at_once / RESERVED));
         Self { store, preparer: preparer.apart(), clusters, slots, at_once, is_guarding: config.mass_delete_guard }
     }
 

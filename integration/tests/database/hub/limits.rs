@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use integration::eventually;
+use integration::hub::Request;
+use integration::postgres::ADMIN;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -275,5 +277,53 @@ fn eight_large_requests_are_under_way_the_next_one_is_told_to_wait_and_small_one
         })
         .await
         .expect("201");
+    });
+}
+
+/// Statements that wait for a lock stand for selectors that compare labels of many documents.
+#[test]
+fn a_token_whose_lists_are_slow_takes_a_quarter_of_the_connections_and_others_are_answered() {
+    run(async {
+        let (place, room) = (database("slow_lists").await, folder("slow-lists"));
+        let grants =
+            [grant("read", "*", "slow").await, grant("read", "*", "other").await, grant("admin", "*", "chief").await];
+        let tokens = room.join("tokens");
+        std::fs::write(&tokens, grants.concat()).expect("a file");
+        let hub = Hub::start(&place, &[("TOWLINE__HUB__TOKENS_FILE", tokens.to_str().expect("text"))]).await;
+        let (sql, other) =
+            (place.client(ADMIN).await.expect("a connection"), place.client(ADMIN).await.expect("another"));
+        let reading = async || -> i64 {
+            let text = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock' \
+                 and query like 'with recursive state%'";
+            sql.query_one(text, &[]).await.expect("a row").get(0)
+        };
+        other.batch_execute("begin; lock table towline_documents in access exclusive mode").await.expect("the lock");
+        let list = |token: &str| {
+            let mut client = hub.client().with_token(token);
+            tokio::spawn(async move {
+                client.send(&Request::get("/v1/clusters?labelSelector=a!=b")).await.expect("an answer").status
+            })
+        };
+        let slow: Vec<_> = (0..60).map(|_| list("slow")).collect();
+        eventually("lists to wait", LIMIT, async || match reading().await {
+            2 => Ok(()),
+            count => Err(format!("{count} wait")),
+        })
+        .await
+        .expect("a quarter of the eight connections");
+        // Neither of these reads documents: all that they need is a connection.
+        let one = "/v1/history?kind=clusters&namespace=foo&name=a";
+        for (token, path) in [("chief", "/v1/history"), ("other", one)].repeat(4) {
+            let reply = hub.client().with_token(token).send(&Request::get(path)).await.expect("an answer");
+            assert_eq!(reply.status, 200, "{token}: {reply:?}");
+        }
+        assert!(reading().await <= 2, "the others wait for their turns");
+        other.batch_execute("commit").await.expect("no lock");
+        for status in slow {
+            // Whoever has waited in vain for its turn, or for the lock, is told so.
+            let status = status.await.expect("no panic");
+            assert!([200, 429, 503].contains(&status), "{status}");
+        }
+        assert_eq!(list("slow").await.expect("no panic"), 200);
     });
 }

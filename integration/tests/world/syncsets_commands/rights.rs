@@ -4,9 +4,12 @@ use std::path::{Path, PathBuf};
 
 use integration::hub::Request;
 use serde_json::json;
+use tokio::time::timeout;
 
+use crate::syncsets::script::kubeconfig;
+use crate::syncsets::world::SYNCSETS;
 use crate::syncsets_commands::failures::fail;
-use crate::syncsets_commands::world::{Stage, grant, make, run, shown};
+use crate::syncsets_commands::world::{LIMIT, Stage, grant, make, run, shown};
 
 /// A file with this text.
 pub(crate) fn file(name: &str, text: &str) -> PathBuf {
@@ -304,5 +307,48 @@ fn passes_that_are_requested_again_and_again_are_refused_as_other_changes_are() 
         }
         assert_eq!(ada.send(&resync("bar/east/resync")).await.expect("an answer").status, 202, "another namespace");
         assert_eq!(admin.send(&resync("foo/west/resync")).await.expect("an answer").status, 202, "an administrator");
+    });
+}
+
+/// A tenant asks again and again about an object of his cluster, which takes connections and never says anything.
+#[test]
+fn a_token_that_looks_at_a_silent_cluster_leaves_looks_to_others() {
+    run(async {
+        let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = silent.local_addr().unwrap();
+        let grants = [grant("write", "foo", "one").await, grant("write", "bar", "other").await];
+        let path = file("looks-tokens", &grants.concat()).display().to_string();
+        let section = format!("{SYNCSETS}\nmax_in_flight = 16");
+        let stage = Stage::with("looks", &section, &[("TOWLINE__HUB__TOKENS_FILE", &path)]).await;
+        for (namespace, token, server) in
+            [("foo", "one", format!("https://{address}")), ("bar", "other", "https://127.0.0.1:1".to_owned())]
+        {
+            let mut client = stage.replica.client().with_token(token);
+            let cluster = json!({"namespace": namespace, "name": "west", "kubeconfig": kubeconfig(&server).to_string(),
+                "paused": true});
+            let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "x"}});
+            let spec = json!({"clusterDeploymentRefs": [{"name": "west"}], "resources": [object]});
+            let syncset = json!({"namespace": namespace, "name": "base", "spec": spec});
+            for (path, document) in [("/v1/clusters", cluster), ("/v1/syncsets", syncset)] {
+                client.send(&Request::post(path, &document)).await.unwrap().success().unwrap();
+            }
+        }
+        let explain = |namespace: &str, token: &str| {
+            let path =
+                format!("/v1/clusters/{namespace}/west/explanation?kind=ConfigMap&objectNamespace=x&objectName=a");
+            let mut client = stage.replica.client().with_token(token);
+            tokio::spawn(async move { client.send(&Request::get(&path)).await.unwrap() })
+        };
+        let asked: Vec<_> = (0..20).map(|_| explain("foo", "one")).collect();
+        // Of four slots, a token has two.
+        let mut looking = Vec::new();
+        while looking.len() < 2 {
+            looking.push(timeout(LIMIT, silent.accept()).await.expect("a look in time").unwrap());
+        }
+        let reply = explain("bar", "other").await.unwrap();
+        assert_eq!(reply.status, 200, "{reply:?}");
+        for asked in asked {
+            asked.abort();
+        }
     });
 }

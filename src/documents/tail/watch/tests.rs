@@ -241,11 +241,12 @@ async fn a_version_ahead_of_the_tail_is_decided_on_by_a_read_that_begins_later()
     assert!(matches!(tail.watch(query(4)).await, Err(ListError::Gone)), "below the base");
 }
 
+/// Who needs no token.
+const ANYBODY: Taker = Taker { token: None, is_administrator: true };
+
 /// All that read at the same time do so.
-fn all_read(tail: &Tail) -> tokio::sync::OwnedSemaphorePermit {
-    let readers = Arc::clone(&tail.0.readers);
-    let all = u32::try_from(readers.available_permits()).expect("a few");
-    readers.try_acquire_many_owned(all).expect("nobody reads")
+fn all_read(tail: &Tail) -> Vec<Place> {
+    std::iter::from_fn(|| tail.0.readers.try_take(ANYBODY).ok()).collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -262,7 +263,7 @@ async fn a_watch_waits_5_s_for_its_turn_to_read_and_one_that_has_begun_30_s() {
     assert!(matches!(outcome, Err(Ending::Failed(ListError::NoTurn { within: LATER_PATIENCE }))), "{outcome:?}");
     assert_eq!(begun.elapsed(), PATIENCE + LATER_PATIENCE);
     drop(reading);
-    assert!(tail.turn(watch.epoch, PATIENCE).await.is_ok(), "who waits no longer has no turn");
+    assert!(tail.turn(ANYBODY, watch.epoch, PATIENCE).await.is_ok(), "who waits no longer has no turn");
 }
 
 #[tokio::test(start_paused = true)]
@@ -276,4 +277,15 @@ async fn a_restart_of_the_ring_ends_a_watch_that_waits_for_its_turn() {
     tail.0.progress.send_modify(|_| {});
     assert!(matches!(watch.await, Err(ListError::Gone)));
     assert_eq!(begun.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_whose_watches_read_leaves_turns_to_others() {
+    let tail = ready();
+    let of = |token: u8| Taker { token: Some([token; 32]), is_administrator: false };
+    let watches: Vec<_> = (0..9).map(|_| tail.watch_of(of(1), WatchQuery { from: None, ..query(0) })).collect();
+    let mut watches: Vec<_> = watches.into_iter().map(Box::pin).collect();
+    assert!(watches.iter_mut().all(|watch| watch.as_mut().now_or_never().is_none()));
+    assert!(tail.0.readers.try_take(of(1)).is_err(), "its turns are taken");
+    assert!(tail.0.readers.try_take(of(2)).is_ok());
 }

@@ -1,6 +1,6 @@
 //! The limits of the API's server, and how many places there are for requests, for their bodies and for watches.
 //!
-//! A caller takes a place once its token is known. Nobody waits for one: a request without a place gets 429.
+//! A caller takes a place once its token is known. A request without a place gets 429; only what reads many documents waits for a turn.
 
 use std::time::Duration;
 
@@ -22,6 +22,8 @@ const LONGEST_HEAD: Duration = Duration::from_secs(75);
 const LARGEST_HEAD: usize = 16 * 1024;
 /// The longest time in which a client takes nothing of its answer or its watch.
 const LONGEST_STALL: Duration = Duration::from_secs(30);
+/// Longest wait for a place among those that read many documents: as long as for a connection.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// Deadline for requests under way when the server stops.
 const FAREWELL: Duration = Duration::from_secs(10);
 
@@ -35,6 +37,13 @@ pub(in crate::hub) fn for_bodies() -> Places {
 
 pub(in crate::hub) fn for_watches(most: usize) -> Places {
     Places::new("watches", most, 0)
+}
+
+/// Places for requests that read many documents, which may take long: half of the pool's connections. The others are left to requests
+/// about one document, to workers and to the dispatcher. Administrators have one of their own.
+pub(in crate::hub) fn for_reads(connections: u32) -> Places {
+    let most = usize::try_from(connections / 2).unwrap_or(usize::MAX).max(1);
+    Places::new("requests that read many documents", most, usize::from(most > 1))
 }
 
 /// The limits with this number of watches.

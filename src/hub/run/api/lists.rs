@@ -9,7 +9,7 @@ use http::{HeaderValue, StatusCode};
 use serde::Serialize;
 
 use super::parameters::Listing;
-use super::{Api, Asked, bodies, etag, media, watch};
+use super::{Api, Asked, bodies, etag, limits, media, watch};
 use crate::documents::{Filter, Kind, Page, Problem, ProblemKind, list_json, not_found};
 use crate::hub::plan::tokens::{ActionScope, Role};
 
@@ -53,8 +53,10 @@ pub(super) async fn list(api: &Arc<Api>, asked: Asked<'_>, kind: Kind) -> Result
         }
         Listing::List(query) => {
             asked.caller.require(Role::Read, place(&query.filter))?;
-            let _place = api.requests.try_take(asked.caller.taker())?;
-            let slots = (&api.answers, asked.caller.taker());
+            let taker = asked.caller.taker();
+            let _place = api.requests.try_take(taker)?;
+            let _turn = api.reads.take(taker, limits::PATIENCE).await?;
+            let slots = (&api.answers, taker);
             let (page, slot) = list_json(&api.database, api.documents.blocking(), &query, slots).await?;
             let body = page_body(page, &query.filter);
             Ok(([(CONTENT_TYPE, JSON)], bodies::answer(body, slot)).into_response())

@@ -65,6 +65,8 @@ pub struct Api {
     /// Places for requests whose bodies arrive.
     pub bodies: Arc<Places>,
     pub watches: Arc<Places>,
+    /// Places for requests that read many documents.
+    pub reads: Places,
     pub metrics: Arc<HubMetrics>,
     /// Slots for large answers to reads.
     pub answers: LargeSlots,

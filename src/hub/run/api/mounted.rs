@@ -13,7 +13,7 @@ use hyper::body::Bytes;
 use super::bodies::{self, Arrived};
 use super::contract::{DOCUMENTS, JSON, problems_of_mounted};
 use super::parameters::Parameters;
-use super::{Api, admit, author, media, refused};
+use super::{Api, admit, author, limits, media, refused};
 use crate::documents::{LargeSlot, Problem, ProblemKind};
 use crate::hub::metrics::Route;
 use crate::hub::run::problem;
@@ -59,11 +59,12 @@ async fn carry_out(
     } else {
         Arrived { bytes: Bytes::new(), slot: LargeSlot::default(), place: api.requests.try_take(taker)? }
     };
+    let _turn = if route.reads_many { Some(api.reads.take(taker, limits::PATIENCE).await?) } else { None };
     // The slot and the place are kept until the request has been carried out.
     let Arrived { bytes: body, slot: _slot, place: _place } = arrived;
     let author = author(&caller, &parts);
     let variables = variables.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-    let request = ApiRequest { rights: Arc::new(caller), author, variables, parameters, body };
+    let request = ApiRequest { rights: Arc::new(caller), taker, author, variables, parameters, body };
     let json = route.handle(request).await?.to_string().into_bytes();
     let place = api.answers.try_take(json.len(), taker)?;
     Ok((route.status, [(CONTENT_TYPE, HeaderValue::from_static(JSON))], bodies::answer(json, place)).into_response())

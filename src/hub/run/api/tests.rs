@@ -60,6 +60,7 @@ fn api_of(access: Access, keyring: Keyring, stop: CancellationToken, mounted: Ve
             (documents::Quota { documents: 10, kib: 1024 }, documents::Changes::new(1024, Duration::from_hours(1))),
         ),
         tail: Tail::with_ring(database.clone(), 1 << 20),
+        reads: limits::for_reads(database.state().max),
         database,
         access,
         requests: Arc::new(limits::for_requests()),

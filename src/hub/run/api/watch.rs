@@ -101,7 +101,8 @@ pub(super) async fn answer(
     lasts: Duration,
     stream: Stream,
 ) -> Result<Response, Problem> {
-    let place = api.watches.try_take(caller.taker())?;
+    let taker = caller.taker();
+    let place = api.watches.try_take(taker)?;
     let (kind, fields) = (query.filter.kind(), query.fields);
     let namespace = query.filter.namespace().map(str::to_owned);
     let ends: BoxFuture<'static, End> = Box::pin(ends(Arc::clone(&api), caller, namespace, Instant::now() + lasts));
@@ -116,7 +117,7 @@ pub(super) async fn answer(
                 Err(Problem::new(ProblemKind::Unavailable, "the watch has ended before it could begin"))
             }
         },
-        watch = api.tail.watch(query) => watch.map_err(|error| Problem::from(&error))?,
+        watch = api.tail.watch_of(taker, query) => watch.map_err(|error| Problem::from(&error))?,
     };
     let served = Served {
         api,
