@@ -6,8 +6,9 @@ SHELL := bash
 export PATH := $(PATH):/usr/sbin:/sbin
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
-# Tests on real components wait most of the time. Each has up to three control planes, of which each takes 500 MB while it runs.
-TEST_THREADS ?= $(shell n=$$(nproc); echo $$((n < 3 ? 3 * n : 8)))
+# Tests on real components wait most of the time: with 6 at once, two cores were idle for half of it. They share control planes, of which up to
+# 17 run at once, each with 350 MB: 7 GB, however many tests run.
+TEST_THREADS ?= 10
 
 .PHONY: help
 help: ## lists this
