@@ -54,14 +54,14 @@ impl Setting for LabelSelector {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Requirement {
     pub key: String,
     pub test: Test,
 }
 
 /// What a requirement asks of a label.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Test {
     /// `key`.
     Exists,

@@ -84,7 +84,7 @@ pub use renumber::renumber;
 pub use schema::{Migrated, SCHEMA, migrate};
 pub use schema_state::SchemaState;
 pub use selected::{missing_clusters, selected_ids};
-pub use selector::{Parameters, label_conditions};
+pub use selector::{Parameters, label_condition, label_conditions};
 pub use shared::Shared;
 pub use store::Store;
 pub use tail::{Ending, Event, Tail, Watch, WatchQuery};

@@ -3,11 +3,11 @@
 use crate::config::names::is_label;
 
 /// A namespace, or all that begin with a prefix.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NamespacePattern {
-    text: String,
+    pub(crate) text: String,
     /// Whether the text is only the beginning: it was written with `*` behind it.
-    is_prefix: bool,
+    pub(crate) is_prefix: bool,
 }
 
 impl NamespacePattern {

@@ -63,11 +63,12 @@ pub(super) fn place_conditions(filter: &Filter, table: &str, parameters: &mut Pa
 /// The conditions on the labels of the rows of `table`, each preceded by `and`.
 pub fn label_conditions(filter: &Filter, table: &str, parameters: &mut Parameters) -> String {
     let requirements = filter.selector().requirements().iter();
-    let condition = |requirement| format!(" and {}", condition(requirement, table, parameters));
+    let condition = |requirement| format!(" and {}", label_condition(requirement, table, parameters));
     requirements.map(condition).collect::<Vec<_>>().concat()
 }
 
-fn condition(Requirement { key, test }: &Requirement, table: &str, parameters: &mut Parameters) -> String {
+/// The condition on the labels of the rows of `table`.
+pub fn label_condition(Requirement { key, test }: &Requirement, table: &str, parameters: &mut Parameters) -> String {
     let mut is_one_of = |values: &[String]| {
         let one = |value: &String| Json(BTreeMap::from([(key.clone(), value.clone())]));
         let any = parameters.add(Parameter::Labels(values.iter().map(one).collect()));

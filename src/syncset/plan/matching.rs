@@ -12,7 +12,7 @@ use crate::config::Requirement;
 use crate::documents::{NamespacePattern, requirements_of};
 
 /// The clusters that a syncset is for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Audience {
     /// Clusters of one namespace, by name.
     Named { namespace: String, clusters: BTreeSet<String> },
@@ -41,12 +41,8 @@ impl Audience {
                 Ok(Self::Named { namespace: name.namespace.clone(), clusters })
             }
             SyncSetKind::SelectorSyncSet => {
-                let namespaces = if field(spec, "clusterNamespaces")?.is_some() {
-                    let patterns = list(spec, "clusterNamespaces")?.iter().enumerate();
-                    patterns.map(|(index, value)| pattern(value, index)).collect::<Result<_, _>>()?
-                } else {
-                    vec![pattern(&Value::from("*"), 0)?]
-                };
+                let everywhere = || pattern(&Value::from("*"), "clusterNamespaces", 0).map(|pattern| vec![pattern]);
+                let namespaces = patterns(spec, "clusterNamespaces")?.map_or_else(everywhere, Ok)?;
                 // One that is missing would select all clusters.
                 let selector = field(spec, "clusterDeploymentSelector")?;
                 let place = "spec.clusterDeploymentSelector";
@@ -73,8 +69,26 @@ impl Audience {
     }
 }
 
-fn pattern(value: &Value, index: usize) -> Result<NamespacePattern, Failure> {
-    let place = || format!("spec.clusterNamespaces[{index}]");
+/// Whether a revision copies its secrets to clusters of this namespace: only if its document named it beside them. An older one of a syncset
+/// that is for more namespaces today brings them no secrets.
+pub fn copies_secrets_to(spec: &Value, namespace: &str) -> bool {
+    match patterns(spec, "secretNamespaces") {
+        Ok(None) => true,
+        Ok(Some(patterns)) => patterns.iter().any(|pattern| pattern.matches(namespace)),
+        Err(_) => false,
+    }
+}
+
+fn patterns(spec: &Value, name: &str) -> Result<Option<Vec<NamespacePattern>>, Failure> {
+    if field(spec, name)?.is_none() {
+        return Ok(None);
+    }
+    let patterns = list(spec, name)?.iter().enumerate();
+    patterns.map(|(index, value)| pattern(value, name, index)).collect::<Result<_, _>>().map(Some)
+}
+
+fn pattern(value: &Value, name: &str, index: usize) -> Result<NamespacePattern, Failure> {
+    let place = || format!("spec.{name}[{index}]");
     let pattern = value.as_str().and_then(NamespacePattern::parse);
     pattern.ok_or_else(|| invalid(&place(), Some(value), NamespacePattern::ALLOWED))
 }

@@ -6,7 +6,9 @@
 use serde_json::Value;
 
 use crate::db::{self, Database, Row, column};
-use crate::syncset::run::dispatch::{Parameter, Parameters, Selection};
+use crate::documents::Parameters;
+use crate::syncset::plan::matching::Audience;
+use crate::syncset::run::dispatch::{condition, selected, weight};
 
 /// Most values of a metric's label that users can choose.
 pub const MOST_LABELS: usize = 1000;
@@ -45,7 +47,7 @@ struct Selector {
     id: String,
     name: String,
     /// None if it is for no cluster any more, or if that can't be read.
-    selection: Option<Selection>,
+    audience: Option<Audience>,
 }
 
 impl Selector {
@@ -56,22 +58,22 @@ impl Selector {
             Ok(text.and_then(|text| serde_json::from_str(text).ok()))
         };
         let is_being_deleted: bool = column(query, row, 2)?;
-        let selection = Selection::parse(value(3)?.as_ref(), value(4)?.as_ref());
+        let audience = selected(value(3)?.as_ref(), value(4)?.as_ref());
         Ok(Self {
             id: column(query, row, 0)?,
             name: column(query, row, 1)?,
-            selection: selection.filter(|_| !is_being_deleted),
+            audience: audience.filter(|_| !is_being_deleted),
         })
     }
 
     fn weight(&self) -> usize {
-        self.selection.as_ref().map_or(0, Selection::weight)
+        self.audience.as_ref().map_or(0, weight)
     }
 
     /// The statement's part for this selector, the `number`th one.
     fn statement(&self, number: usize, parameters: &mut Parameters) -> String {
-        let id = parameters.add(Parameter::Text(self.id.clone()));
-        let condition = self.selection.as_ref().map(|selection| selection.condition(parameters));
+        let id = parameters.text(&self.id);
+        let condition = self.audience.as_ref().map(|audience| condition(audience, parameters));
         let condition = condition.unwrap_or_else(|| "false".to_owned());
         format!(
             "select {number}::bigint, {COUNTS} \
@@ -159,9 +161,10 @@ mod tests {
     fn no_statement_has_too_many_selectors_or_values() {
         let selector = |values: usize| {
             let values: Vec<String> = (0..values).map(|value| value.to_string()).collect();
-            let selector = json!({"matchExpressions": [{"key": "n", "operator": "In", "values": values}]});
-            let selection = Selection::parse(Some(&selector), None);
-            Selector { id: String::new(), name: values.len().to_string(), selection }
+            let expression = |values: &[String]| json!({"key": "n", "operator": "In", "values": values});
+            let expressions: Vec<Value> = values.chunks(200).map(expression).collect();
+            let audience = selected(Some(&json!({"matchExpressions": expressions})), None);
+            Selector { id: String::new(), name: values.len().to_string(), audience }
         };
         let sizes = |selectors: Vec<Selector>| batches(selectors).iter().map(Vec::len).collect::<Vec<_>>();
         assert_eq!(sizes(Vec::new()), Vec::<usize>::new());

@@ -32,7 +32,7 @@ mod turn;
 pub use actor::{DispatchObserver, Dispatcher};
 pub use rollout::Rollouts;
 pub(in crate::syncset) use rollout::waves;
-pub(in crate::syncset) use selection::{Parameter, Parameters, Selection};
+pub(in crate::syncset) use selection::{condition, selected, weight};
 pub use suspended::{SuspendedSyncset, approve, suspended};
 pub use turn::{Dispatch, Turn};
 

@@ -12,20 +12,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::concern::Concern;
 use super::guard::{Decisions, DeletionGuard};
-use super::selection::{Parameter, Parameters, Selection};
+use super::selection::{condition, selected};
 use super::turn::{Dispatch, Turn, ask, begin_locked, concerned};
 use super::{DispatchError, WITHIN};
 use crate::cluster::full_text;
 use crate::db::{self, Database, Row, Transaction, Type, column};
-use crate::documents::{Grant, Key};
+use crate::documents::{Grant, Key, Parameters};
 use crate::syncset::plan::action::PAUSES;
 use crate::syncset::plan::health::HealthState;
+use crate::syncset::plan::matching::Audience;
 use crate::syncset::plan::name::{SyncSetKind, SyncSetName};
 use crate::syncset::plan::rollout::{
     Applied, Counts, HealthReading, Move, Observed, Reason, Rollout, RolloutPhase, Seen, Spec, Takes,
@@ -89,16 +90,11 @@ struct Subject {
     rollout: Rollout,
     /// None if a newer release has written it.
     spec: Option<Spec>,
-    /// Which clusters it is for, as a condition on `c`.
+    /// None if that can't be read.
     audience: Option<Audience>,
     /// Of its goal.
     generation: i64,
     is_held: bool,
-}
-
-enum Audience {
-    Named(Vec<String>),
-    Selected(Selection),
 }
 
 impl Dispatch {
@@ -154,8 +150,7 @@ impl Dispatch {
     async fn look(&self) -> Result<(i64, bool, Vec<Due>), DispatchError> {
         const QUERY: &str = "rollouts_due";
         const TEXT: &str = "select k.cursor, exists (select from towline_rollout), r.syncset::text, r.number, not r.guarded \
-             from towline_claim k left join towline_rollout r on r.state in ('Running', 'RollingBack') \
-               or (r.started < r.edited and not (r.state = 'Stopped' and r.reason in ('Paused', 'Restored'))) \
+             from towline_claim k left join towline_rollout r on r.state in ('Running', 'RollingBack') or towline_begins(r) \
              where k.name = 'dispatcher' order by r.syncset";
         let rows = self.database.all(QUERY, TEXT, &[]).await?;
         let Some(first) = rows.first() else { return Ok((0, false, Vec::new())) };
@@ -277,32 +272,25 @@ async fn read(
     let Some(generation) = column::<Option<i64>>(QUERY, row, 9)? else { return Ok(None) };
     let text = |index| column::<Option<&str>>(QUERY, row, index);
     // What the database prints is valid JSON.
-    let json = |index| -> Result<Option<Value>, db::Error> {
+    let value = |index| -> Result<Option<Value>, db::Error> {
         Ok(text(index)?.and_then(|text| serde_json::from_str(text).ok()))
     };
     let kind =
         if column::<&str>(QUERY, row, 1)? == "syncsets" { SyncSetKind::SyncSet } else { SyncSetKind::SelectorSyncSet };
-    let audience = match kind {
-        SyncSetKind::SyncSet => named(json(5)?.as_ref()).map(Audience::Named),
-        SyncSetKind::SelectorSyncSet => Selection::parse(json(6)?.as_ref(), json(7)?.as_ref()).map(Audience::Selected),
-    };
+    let name = SyncSetName { kind, namespace: column(QUERY, row, 2)?, name: column(QUERY, row, 3)? };
+    let whom = json!({"clusterDeploymentRefs": value(5)?, "clusterDeploymentSelector": value(6)?, "clusterNamespaces": value(7)?});
+    let audience = Audience::of(&name, &whom).ok();
     // A row of a newer release is left alone.
     let Some(rollout) = text(0)?.and_then(|text| serde_json::from_str::<Stored>(text).ok()) else { return Ok(None) };
     Ok(Some(Subject {
         id: syncset,
-        name: SyncSetName { kind, namespace: column(QUERY, row, 2)?, name: column(QUERY, row, 3)? },
+        name,
         rollout: rollout.rollout(),
-        spec: json(4)?.and_then(|rollout| Spec::read(&rollout, json(8).ok().flatten().as_ref())),
+        spec: value(4)?.and_then(|rollout| Spec::read(&rollout, value(8).ok().flatten().as_ref())),
         audience,
         generation,
         is_held: column(QUERY, row, 10)?,
     }))
-}
-
-/// The clusters that a `SyncSet` names. None if that can't be read.
-fn named(refs: Option<&Value>) -> Option<Vec<String>> {
-    let Some(refs) = refs.filter(|refs| !refs.is_null()) else { return Some(Vec::new()) };
-    refs.as_array()?.iter().map(|of| of.get("name")?.as_str().map(str::to_owned)).collect()
 }
 
 /// What the clusters of a rollout are and have, in one statement. What is stored of each is looked up by itself: a planner that knows the
@@ -316,24 +304,17 @@ async fn observe(
     const QUERY: &str = "observe_rollout";
     let mut parameters = Parameters::default();
     // The expression of a pause has this as its first parameter.
-    parameters.add(Parameter::Texts(PAUSES.map(str::to_owned).to_vec()));
-    let syncset = parameters.add(Parameter::Text(subject.id.to_string()));
-    let generation = parameters.add(Parameter::Text(subject.generation.to_string()));
-    let number = parameters.add(Parameter::Text(subject.rollout.number.to_string()));
-    let whom = match audience {
-        Audience::Named(names) => {
-            let namespace = parameters.add(Parameter::Text(subject.name.namespace.clone()));
-            let names = parameters.add(Parameter::Texts(names.clone()));
-            format!("c.kind = 'clusters' and c.namespace = {namespace} and c.name = any({names}::text[])")
-        }
-        Audience::Selected(selection) => selection.condition(&mut parameters),
-    };
+    parameters.texts(Some(PAUSES.map(str::to_owned).to_vec()));
+    let syncset = parameters.text(subject.id.to_string());
+    let generation = parameters.text(subject.generation.to_string());
+    let number = parameters.text(subject.rollout.number.to_string());
+    let whom = condition(audience, &mut parameters);
     let selected: Vec<String> = spec
         .waves
         .iter()
         .map(|wave| match &wave.takes {
-            Takes::Selected(selector) => match Selection::parse(Some(selector), None) {
-                Some(selection) => format!("({})", selection.condition(&mut parameters)),
+            Takes::Selected(selector) => match selected(Some(selector), None) {
+                Some(audience) => format!("({})", condition(&audience, &mut parameters)),
                 None => "false".to_owned(),
             },
             Takes::Percent(_) => "false".to_owned(),
@@ -443,9 +424,13 @@ async fn write(
            case when (r.number, r.state, r.reason, r.wave) = (n.number, n.state, n.reason, n.wave) then r.since else clock_timestamp() end, \
            case when (r.number, r.state) = (n.number, n.state) then r.actor else '' end \
            from jsonb_populate_record(null::towline_rollout, $2) n) where r.syncset = $1::text::uuid";
-    const RELEASE: &str = "insert into towline_turn (syncset, cluster, revision, number, wave, released, read_before) \
-         select r.syncset, u.cluster::uuid, r.goal, r.number, r.wave, r.clock, timestamptz 'epoch' + u.before * interval '1 microsecond' \
-           from unnest($2::text[], $3::bigint[]) u(cluster, before) join towline_rollout r on r.syncset = $1::text::uuid \
+    // What failed before is tried again as if it was not ended: until then its failure does not count.
+    const RELEASE: &str = "with u as (select u.cluster::uuid, u.before from unnest($2::text[], $3::bigint[]) u(cluster, before)), \
+         tried as (update towline_result t set inputs = decode(repeat('00', 32), 'hex') from u \
+           where t.cluster = u.cluster and t.syncset = $1::text::uuid and t.result = 'Failure') \
+         insert into towline_turn (syncset, cluster, revision, number, wave, released, read_before) \
+         select r.syncset, u.cluster, r.goal, r.number, r.wave, r.clock, timestamptz 'epoch' + u.before * interval '1 microsecond' \
+           from u join towline_rollout r on r.syncset = $1::text::uuid \
          on conflict (syncset, cluster) do update set revision = excluded.revision, number = excluded.number, wave = excluded.wave, \
            released = excluded.released, done = false, read_before = excluded.read_before, released_at = excluded.released_at";
     const DONE: &str = "update towline_turn set done = true, read_before = null \
