@@ -19,11 +19,10 @@ use crate::resource_sync::metrics::{self, Direction};
 use crate::resource_sync::plan::elsewhere::Elsewhere;
 use crate::resource_sync::plan::names::PairKey;
 use crate::resource_sync::plan::waits::Waits;
-use crate::resource_sync::run::index::table::{Failure, Lags, Pair};
+use crate::resource_sync::run::index::table::{Lags, Pair};
 use crate::resource_sync::run::index::unkept::UnkeptFields;
 use crate::resource_sync::run::section::Mode;
 use crate::resource_sync::run::section::Section;
-use crate::resource_sync::run::section::protection::NAMED;
 use crate::state::StateReport;
 use crate::status::{
     self, Facts, Held, HeldObject, ListedObject, ObjectPage, ObjectState, Objects, Purpose, Refused, Selection,
@@ -52,15 +51,9 @@ struct OwnKeys {
     queue: Snapshot,
     /// Age in seconds of the oldest change that is not written to the other side.
     oldest_unsynced_seconds: Oldest,
-    /// Deletions that the guard holds until `towline approve`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    mass_delete_held: Option<usize>,
     /// The number of objects that the guard holds, by kind of change.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     held: BTreeMap<&'static str, usize>,
-    /// The first objects that the guard holds.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    held_first: Vec<ObjectKey>,
     #[serde(skip_serializing_if = "Option::is_none")]
     waits_for: Option<String>,
     /// The stored state, and where it is.
@@ -80,8 +73,6 @@ struct OwnKeys {
     /// Objects that are never synced, whatever the configuration says.
     #[serde(skip_serializing_if = "Option::is_none")]
     left_out: Option<LeftOutReport>,
-    /// The last failures that persist, newest first.
-    failures: Vec<AgedFailure>,
 }
 
 #[derive(Debug, Serialize)]
@@ -120,13 +111,6 @@ struct UnkeptObject {
 struct Oldest {
     spec: Option<f64>,
     status: Option<f64>,
-}
-
-#[derive(Debug, Serialize)]
-struct AgedFailure {
-    seconds_ago: u64,
-    #[serde(flatten)]
-    failure: Failure,
 }
 
 impl SyncReport {
@@ -228,18 +212,14 @@ impl SyncReport {
     fn own_keys(&self) -> OwnKeys {
         let now = Instant::now();
         let section = &self.section;
-        let (oldest, failures, planned, totals, unkept) = section.index(|index| {
+        let (oldest, planned, totals, unkept) = section.index(|index| {
             let table = &index.table;
             let (totals, unkept) = (table.unkept_totals(), table.unkept());
-            (table.oldest_pending(now), table.failures(now), table.planned_steps(), totals, unkept)
+            (table.oldest_pending(now), table.planned_steps(), totals, unkept)
         });
         let (left_out, left_out_objects) = section.index(|index| index.table.left_out(MOST_NAMED));
         let bounds = section.bounds();
-        let (held, held_first) = section.index(|index| {
-            let held = index.guard.changes.held(bounds, now);
-            let first = if held.is_empty() { Vec::new() } else { index.guard.changes.first(NAMED) };
-            (held, first)
-        });
+        let held = section.index(|index| index.guard.changes.held(bounds, now));
         let Lags { spec, status } = oldest;
         let (changed_settings, left_secrets) =
             section.index(|index| (index.left.settings.clone(), index.left.secrets.clone()));
@@ -258,9 +238,7 @@ impl SyncReport {
                 spec: spec.map(|age| age.as_secs_f64()),
                 status: status.map(|age| age.as_secs_f64()),
             },
-            mass_delete_held: held.get(&GuardedChange::Delete).copied(),
             held: held.iter().map(|(change, count)| (change.as_str(), *count)).collect(),
-            held_first: held_first.into_iter().map(|(key, _)| key.local).collect(),
             waits_for: section.not_ready_because().map(|not_ready| not_ready.reason),
             stored_state: section.state().report(),
             changed_settings,
@@ -275,10 +253,6 @@ impl SyncReport {
                 objects: left_out_objects,
                 first: left_out.into_iter().map(|(key, reason)| LeftOutObject { key, reason }).collect(),
             }),
-            failures: failures
-                .into_iter()
-                .map(|(age, failure)| AgedFailure { seconds_ago: age.as_secs(), failure })
-                .collect(),
         }
     }
 
@@ -320,9 +294,8 @@ impl status::Section for SyncReport {
             Identification::Clear | Identification::Unread | Identification::Undecided => held = section.what_is_held(),
         }
         let failure = || {
-            let failures = section.index(|index| index.table.failures(now));
-            let first = failures.into_iter().next().filter(|_| objects.count(ObjectState::Failing) > 0);
-            first.map(|(_, failure)| format!("{}: {}", failure.key, failure.reason))
+            let first = objects.not_in_step.iter().find(|object| object.state == ObjectState::Failing)?;
+            Some(format!("{}: {}", first.key, first.cause))
         };
         Facts {
             flow: format!("{}→{}", config.remote, config.local),

@@ -59,7 +59,7 @@ fn a_kind_that_is_not_served_for_a_while_is_no_deletion() {
             }
             other.resize_many("team", OBJECTS, if live == "hub" { "2Gi" } else { "3Gi" }).await;
             other.in_step("while the other kind is not served").await;
-            assert!(towline.admin().section("lane").await.unwrap().get("mass_delete_held").is_none());
+            assert!(towline.admin().section("lane").await.unwrap().get("held").is_none());
             serve(client, "gadgets", true).await;
             assert_eq!(lane.in_step(&format!("with the kind served again on the {side}")).await, before);
             assert_eq!(lane.remote_uids().await, remote_before);
@@ -109,7 +109,7 @@ fn a_definition_that_is_deleted_locally_is_no_deletion_and_all_is_made_anew_when
         assert_eq!(lane.remote_uids().await, remote_before);
         let report =
             report(&towline, "lane", "that it is in step", |report| objects(report, "in_step") == OBJECTS as u64).await;
-        assert!(report.get("mass_delete_held").is_none());
+        assert!(report.get("held").is_none());
     });
 }
 

@@ -28,12 +28,9 @@ fn a_revoked_permission_is_probed_once_for_all_and_what_waits_goes_on_together()
         // The first finds out, and nobody after it tries.
         edit(&lane.on_hub("team"), "o0", json!({"spec": {"storage": "2Gi"}})).await;
         let denied = report(&towline, "lane", "one object that fails", |report| objects(report, "failing") == 1).await;
-        let failure = &denied["failures"][0];
-        assert_eq!(
-            (&failure["key"], &failure["kind"]),
-            (&json!(format!("{}/o0", lane.namespace("team"))), &json!("forbidden"))
-        );
-        let reason = failure["reason"].as_str().unwrap();
+        let failure = &denied["not_in_step"][0];
+        assert_eq!(failure["key"], json!(format!("{}/o0", lane.namespace("team"))), "{failure}");
+        let reason = failure["cause"].as_str().unwrap();
         assert!(reason.contains("not allowed to patch sprockets.demo.towline.dev in cluster edge"), "{reason}");
         lane.resize_many("team", OBJECTS, "2Gi").await;
         report(&towline, "lane", "all objects as failing", |report| objects(report, "failing") == OBJECTS as u64).await;

@@ -25,14 +25,14 @@ async fn held(towline: &Towline, words: &[&str]) -> Value {
 
 async fn mass_deletion_held(towline: &Towline, when: &str) {
     report(towline, "lane", &format!("that mass deletion is held {when}"), |report| {
-        report["mass_delete_held"].as_u64() == Some(OBJECTS as u64) && objects(report, "held") > 0
+        report["held"]["delete"].as_u64() == Some(OBJECTS as u64) && objects(report, "held") > 0
     })
     .await;
 }
 
 async fn free(towline: &Towline, when: &str) {
     report(towline, "lane", &format!("that everything is in step {when}"), |report| {
-        report.get("mass_delete_held").is_none() && objects(report, "in_step") == OBJECTS as u64
+        report.get("held").is_none() && objects(report, "in_step") == OBJECTS as u64
     })
     .await;
 }

@@ -218,8 +218,8 @@ fn many_that_vanish_at_once_are_held_until_approved() {
         let since = section.mark().await;
         section.towline.start_again().await.unwrap();
         section.towline.wait_ready(LIMIT).await.unwrap();
-        let report = section.report_has("held deletions", |report| report["mass_delete_held"].is_u64()).await;
-        assert_eq!(report["mass_delete_held"], json!(11), "{report}");
+        let report = section.report_has("held deletions", |report| report["held"].is_object()).await;
+        assert_eq!(report["held"]["delete"], json!(11), "{report}");
         for (kind, count) in [("delete", "11"), ("let_go", "0"), ("overwrite", "0"), ("clear_status", "0")] {
             let held = series(&section, "towline_held_changes", &format!("kind=\"{kind}\"")).await;
             assert_eq!(held.as_deref(), Some(count), "{kind}");
@@ -262,7 +262,7 @@ fn many_that_vanish_at_once_are_held_until_approved() {
             section.local_gone("a", &format!("orders-{number}")).await;
         }
         section.in_step().await;
-        section.report_has("no more", |report| report.get("mass_delete_held").is_none()).await;
+        section.report_has("no more", |report| report.get("held").is_none()).await;
         let held = series(&section, "towline_held_changes", "kind=\"delete\"").await;
         assert_eq!(held.as_deref(), Some("0"));
         let listed = command(&section, &["approve", "approve", "--list"]).await;

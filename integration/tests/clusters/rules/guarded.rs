@@ -45,7 +45,7 @@ fn what_went_before_a_restart_counts_after_it() {
                 }
             } else {
                 // With those of the first round they would be more than ten within ten minutes.
-                section.report_has("held deletions", |report| report["mass_delete_held"] == json!(6)).await;
+                section.report_has("held deletions", |report| report["held"]["delete"] == json!(6)).await;
             }
         }
         section.quiet().await;
@@ -106,7 +106,7 @@ fn a_section_that_can_not_keep_its_state_deletes_nothing_that_vanished_until_it_
         vanish(&section, 0..1).await;
         section.towline.start_again().await.unwrap();
         // The daemon does not know how many deletions it sent before the restart: perhaps as many as the limit allows.
-        section.report_has("one held deletion", |report| report["mass_delete_held"] == json!(1)).await;
+        section.report_has("one held deletion", |report| report["held"]["delete"] == json!(1)).await;
         section.quiet().await;
         assert_eq!(locals(&section).await, 4);
         let url = section.towline.admin_url();

@@ -69,9 +69,8 @@ async fn allow(section: &Place, name: &str) {
     policies.delete(name, &DeleteParams::default()).await.unwrap();
 }
 
-fn failing(report: &Value, step: &str) -> bool {
-    let failures = report["failures"].as_array().cloned().unwrap_or_default();
-    failures.iter().any(|failure| failure["step"] == step) && report["objects"]["failing"] == json!(1)
+fn failing(report: &Value) -> bool {
+    report["objects"]["failing"] == json!(1)
 }
 
 #[test]
@@ -92,7 +91,7 @@ async fn nothing_is_made_before_the_finalizer_is_on(section: &Section) {
     section.make_remote("a", "probe", &paused).await;
     fails(section, "a", "probe", false, "no mood").await;
     section.make_remote("a", "orders", &json!({"spec": {"engine": "postgres-17"}})).await;
-    section.report_has("a failing finalizer", |report| failing(report, "add_finalizer")).await;
+    section.report_has("a failing finalizer", failing).await;
     assert!(section.local("a").get_opt("orders").await.unwrap().is_none());
     let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(section.edge.clone());
     assert!(namespaces.get_opt(&section.namespace("a")).await.unwrap().is_none());
@@ -129,7 +128,7 @@ async fn no_spec_goes_down_before_the_status_is_told(section: &Section) {
     let webhook = break_status(section, "b").await;
     fails(section, "b", "orders", true, "failed calling webhook").await;
     section.patch_local_status("b", "orders", &json!({"phase": "Ready"})).await;
-    section.report_has("a failing status", |report| failing(report, "write_remote_status")).await;
+    section.report_has("a failing status", failing).await;
     section.patch_remote("b", "orders", &json!({"spec": {"storage": "2Gi"}})).await;
     section.quiet().await;
     let local = section.local_has("b", "orders", |_| true).await;
@@ -172,14 +171,13 @@ fn a_status_that_the_remote_refuses_does_not_hold_the_spec_and_both_causes_are_s
         let next_step =
             "change it on hub, or delete it on edge if the field can't change there; check why hub rejects it";
         explained(&section, &both, next_step).await;
-        let report = section.report_has("both failures", |report| failing(report, "patch_local")).await;
-        assert!(failing(&report, "write_remote_status"), "{report}");
+        section.report_has("both failures", failing).await;
         section.patch_remote("a", "gear", &json!({"spec": {"size": 3}})).await;
         section.local_has("a", "gear", |local| local.data["spec"]["size"] == 3).await;
         explained(&section, &["status.mood"], "check why hub rejects it").await;
         section.patch_local_status("a", "gear", &json!({"mood": "fine"})).await;
         section.remote_has("a", "gear", |remote| remote.data["status"]["mood"] == "fine").await;
-        section.report_has("no failure", |report| report["failures"] == json!([])).await;
+        section.report_has("no failure", |report| report["objects"]["failing"] == json!(0)).await;
         section.event("a", "gear", "Synced").await;
     });
 }
@@ -191,7 +189,7 @@ async fn a_status_that_is_refused_holds_neither_the_spec_nor_the_deletion(sectio
     let policy = refuse(section, "c", "databases/status").await;
     fails(section, "c", "orders", true, "no mood").await;
     section.patch_local_status("c", "orders", &json!({"phase": "Ready"})).await;
-    section.report_has("a failing status", |report| failing(report, "write_remote_status")).await;
+    section.report_has("a failing status", failing).await;
     section.patch_remote("c", "orders", &json!({"spec": {"storage": "2Gi"}})).await;
     section.local_has("c", "orders", |local| local.data["spec"]["storage"] == "2Gi").await;
     let note = section.event("c", "orders", "SyncFailed").await;

@@ -190,9 +190,7 @@ impl Index {
         let reasons = failures.iter().map(|failure| (failure.step, failure.kind)).collect();
         let told = std::mem::replace(&mut self.table.pair(key, now).told_failures, reasons);
         let is_told = |failure: &&Failure| told.contains(&(failure.step, failure.kind));
-        let untold = failures.iter().filter(|failure| !is_told(failure)).cloned().collect();
-        self.table.failed(&key.local, failures, now);
-        untold
+        failures.into_iter().filter(|failure| !is_told(&failure)).collect()
     }
 
     /// Records that our finalizer is removed from the remote object.

@@ -1,10 +1,9 @@
 //! The records of a section's pairs: what the caches do not hold, and what is reported.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::cluster::ObjectKey;
@@ -17,11 +16,8 @@ use crate::status::ObjectState as PairState;
 
 /// A contention is over when nothing of the pair had to be written again for this long.
 const CALM: Duration = Duration::from_mins(1);
-/// How many failures are kept for the report.
-const FAILURES: usize = 20;
-
-/// A failed step, for the report.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// A failed step, as it is reported once.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
     /// The local key.
     pub(crate) key: ObjectKey,
@@ -136,7 +132,6 @@ impl Pair {
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     pub(super) pairs: Pairs<Pair>,
-    failures: VecDeque<(Instant, Failure)>,
     /// Why objects are never synced, by their local key.
     left_out: BTreeMap<ObjectKey, &'static str>,
     planned: BTreeMap<&'static str, u64>,
@@ -188,7 +183,6 @@ impl Table {
         let contention = self.get(key).and_then(|pair| pair.contention.take());
         self.pairs.remove(key);
         self.left_out.remove(&key.local);
-        self.mended(&key.local);
         let contention = contention.filter(|contention| contention.lasts(now))?;
         let calm_in = (contention.last + CALM).saturating_duration_since(now);
         self.pair(key, now).contention = Some(contention);
@@ -232,9 +226,6 @@ impl Table {
                 *since = since.filter(|since| *since > looked);
             }
         }
-        if !matches!(state, PairState::Failing | PairState::Pending) {
-            self.mended(&key.local);
-        }
     }
 
     /// Records that a contended part is written again. Returns whether this is new.
@@ -274,11 +265,6 @@ impl Table {
         }
     }
 
-    /// Removes the failure of an object.
-    fn mended(&mut self, key: &ObjectKey) {
-        self.failures.retain(|(_, failure)| failure.key != *key);
-    }
-
     /// The pairs with a secret whose last upload is at least that old.
     pub(crate) fn with_uploads_before(&self, now: Instant, interval: Duration) -> Vec<PairKey> {
         let is_due = |uploaded: &Instant| now.saturating_duration_since(*uploaded) >= interval;
@@ -288,18 +274,6 @@ impl Table {
     /// Has all statuses compared anew, because the kind is served in another way.
     pub(crate) fn forget_statuses(&mut self) {
         self.pairs.iter_mut().for_each(|(_, pair)| pair.server_result.forget_status());
-    }
-
-    /// Records the failures of a run for this local object.
-    pub(crate) fn failed(&mut self, key: &ObjectKey, failures: Vec<Failure>, now: Instant) {
-        // An earlier step of the pair has succeeded since, or will be reported again.
-        self.mended(key);
-        for failure in failures {
-            if self.failures.len() == FAILURES {
-                self.failures.pop_front();
-            }
-            self.failures.push_back((now, failure));
-        }
     }
 
     /// Counts a step that a dry run would have carried out.
@@ -341,15 +315,6 @@ impl Table {
     pub(crate) fn left_out(&self, most: usize) -> (Vec<(ObjectKey, &'static str)>, usize) {
         let first = self.left_out.iter().take(most).map(|(key, why)| (key.clone(), *why)).collect();
         (first, self.left_out.len())
-    }
-
-    /// The last failures, newest first, with their age.
-    pub(crate) fn failures(&self, now: Instant) -> Vec<(Duration, Failure)> {
-        self.failures
-            .iter()
-            .rev()
-            .map(|(when, failure)| (now.saturating_duration_since(*when), failure.clone()))
-            .collect()
     }
 
     /// The steps of a dry run, by name.
@@ -497,34 +462,6 @@ mod tests {
         }
         table.ended(&key, PairState::InStep, start, None, start);
         assert_eq!(table.longest_failing(start), None);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_last_twenty_failures_are_kept_those_of_one_run_for_each_key_until_they_are_mended() {
-        let mut table = Table::default();
-        let failure = |number: usize, reason: &str| Failure {
-            key: ObjectKey::new("n", number.to_string()),
-            step: "create_local",
-            kind: "rejected",
-            reason: reason.into(),
-        };
-        for number in 0..30 {
-            table.failed(&ObjectKey::new("n", number.to_string()), vec![failure(number, "first")], Instant::now());
-        }
-        table.failed(&ObjectKey::new("n", "29"), vec![failure(29, "again")], Instant::now());
-        let failures = table.failures(Instant::now());
-        assert_eq!(failures.len(), 20);
-        assert_eq!(failures[0].1.reason, "again");
-        assert_eq!(failures[19].1.key, ObjectKey::new("n", "10"));
-        let mut left = |number: usize, state| {
-            table.ended(&PairKey::alike("n", &number.to_string()), state, Instant::now(), None, Instant::now());
-            table.failures(Instant::now()).len()
-        };
-        assert_eq!(left(29, PairState::Pending), 20, "it is tried again");
-        assert_eq!(left(29, PairState::InStep), 19);
-        assert_eq!(left(28, PairState::Deleting), 18);
-        table.forget(&PairKey::alike("n", "27"), Instant::now());
-        assert_eq!(table.failures(Instant::now()).len(), 17);
     }
 
     #[test]

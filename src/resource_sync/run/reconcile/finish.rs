@@ -68,7 +68,6 @@ impl PairRun<'_> {
                         kind: error.kind(),
                         reason: error.to_string(),
                     };
-                    // The report names the newest first.
                     let failures = beside
                         .iter()
                         .map(|(step, error)| failure(step, error))

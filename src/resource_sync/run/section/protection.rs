@@ -18,7 +18,7 @@ use crate::resource_sync::run::section::events::PairEvent;
 use crate::state::NotDurable;
 
 /// A log line and the report name at most this many keys.
-pub(crate) const NAMED: usize = 20;
+const NAMED: usize = 20;
 
 /// The keys of all remote objects by UID, those outside of the selector included, and the number of the cache's list that
 /// preceded the request for them.

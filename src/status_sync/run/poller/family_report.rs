@@ -84,9 +84,6 @@ impl FamilyReport {
                 map.insert(name.to_owned(), json!({"objects": sample.count, "examples": sample.examples}));
             }
         }
-        if !self.held.is_empty() {
-            map.insert("mass_clear_held".to_owned(), json!(self.held.values().sum::<usize>()));
-        }
         if let Some(waits_for) = &self.waits_for {
             map.insert("waits_for".to_owned(), json!(waits_for));
         }
