@@ -24,16 +24,24 @@ create table towline_rollout (
   failures int not null default 0, tolerated int not null default 0, guarded boolean not null default false,
   since timestamptz not null, actor text not null default '') with (fillfactor = 70);
 
--- Clusters that were pinned to a revision, by which rollout of the syncset, in which of its waves, and when by its clock.
+-- Whether the rollout of an edit has yet to begin. Whoever has paused one is not overtaken by an edit.
+create function towline_begins(r towline_rollout) returns boolean language sql immutable as $$
+  select r.started < r.edited and (r.state, r.reason) not in (('Stopped', 'Paused'), ('Stopped', 'Restored'))
+$$;
+
+-- Clusters that were pinned to a revision, by which rollout of the syncset, in which of its waves, and when by its clock and by the server's.
 create table towline_turn (
   syncset uuid not null, cluster uuid not null, revision int not null, number bigint not null, wave int not null,
   released bigint not null, done boolean not null default false, read_before timestamptz,
-  primary key (syncset, cluster)) with (fillfactor = 70);
+  released_at timestamptz not null default clock_timestamp(), primary key (syncset, cluster)) with (fillfactor = 70);
 create index on towline_turn (cluster);
 
--- What a rollout moves: a `spec` without which clusters it is for. For whom a syncset is, the document says alone.
+-- What a rollout moves: a `spec` without which clusters it is for. For whom a syncset is, the document says alone. But the secrets that it
+-- copies it copies only to clusters in namespaces that were named beside them.
 create function towline_content(spec jsonb) returns jsonb language sql immutable as $$
   select spec - '{clusterDeploymentRefs,clusterDeploymentSelector,clusterNamespaces,rollout}'::text[]
+    || case when spec ? 'clusterNamespaces' and spec->'secretMappings' <> '[]'
+      then jsonb_build_object('secretNamespaces', spec->'clusterNamespaces') else '{}' end
 $$;
 
 -- Ends the rollout of a syncset, and forgets its revisions.
@@ -63,7 +71,7 @@ begin
     if had = document.generation then return; end if;
     -- A wave is known by its place: what of other waves was done is passed over soon.
     if waves is distinct from document.data #> '{spec,rollout,waves}' then
-      update towline_rollout set wave = 0, settled = null, checking = null, promoted = 0, tolerated = 0,
+      update towline_rollout set wave = 0, settled = null, checking = null, promoted = 0, tolerated = 0, failures = 0,
           reason = case state when 'Running' then 'Releasing' else reason end, message = case state when 'Running' then '' else message end
         where syncset = document.id and state in ('Running', 'Stopped');
     end if;

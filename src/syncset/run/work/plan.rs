@@ -12,7 +12,7 @@ use crate::syncset::plan::action::{Action, ClusterFacts};
 use crate::syncset::plan::digest;
 use crate::syncset::plan::health;
 use crate::syncset::plan::health::Health;
-use crate::syncset::plan::matching::Audience;
+use crate::syncset::plan::matching::{Audience, copies_secrets_to};
 use crate::syncset::plan::name::{Digest, SyncSetKind};
 use crate::syncset::plan::naming::{Names, Naming};
 use crate::syncset::plan::parse;
@@ -189,7 +189,10 @@ fn of_candidate(candidate: &Candidate, cluster: &ClusterFacts, secrets: &Sources
         Err(failure) => Err(failure),
     };
     let (header, undecodable) = match header {
-        Ok(header) => (header, None),
+        Ok(mut header) => {
+            header.secrets.retain(|_| copies_secrets_to(&spec, &cluster.namespace));
+            (header, None)
+        }
         Err(failure) => (unread(identity), Some(failure)),
     };
     let copies = || LiveSyncset::secrets(&header).filter_map(|mapping| secrets.get(&mapping.source()).copied());

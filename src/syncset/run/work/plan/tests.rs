@@ -237,6 +237,15 @@ fn inputs_follow_the_secrets_that_a_syncset_may_copy_and_no_others() {
     let own = mapping("team-b");
     let header = Plan::of(&snapshot(vec![candidate(1, SyncSetKind::SyncSet, "a", &own)])).live.remove(0).header;
     assert_eq!((header.secrets.len(), LiveSyncset::secrets(&header).count()), (1, 0));
+    // A revision keeps for which namespaces it was.
+    for (namespaces, count) in
+        [(json!(["team-*"]), 1), (json!(["other", "team-b"]), 0), (json!([]), 0), (json!("team-*"), 0)]
+    {
+        let mut revision = mapping("team-b");
+        revision["secretNamespaces"] = namespaces;
+        let plan = Plan::of(&snapshot(vec![candidate(1, SyncSetKind::SelectorSyncSet, "a", &revision)]));
+        assert_eq!((plan.live[0].undecodable.clone(), plan.live[0].header.secrets.len()), (None, count), "{revision}");
+    }
 }
 
 /// What a pass is about to delete is still to be deleted if it would plan the same.
@@ -297,10 +306,10 @@ fn a_soak_ends_with_a_reading_of_its_own() {
     let with_health =
         candidate(1, SyncSetKind::SyncSet, "a", &json!({"secretMappings": [], "health": {"within": "5m"}}));
     let inputs = Plan::of(&snapshot(vec![with_health.clone()])).live[0].inputs;
-    let (place, within) = (health::Place { inputs, cluster: "i" }, std::time::Duration::from_mins(5));
+    let (applied_on, within) = (health::AppliedOn { inputs, cluster: "i" }, std::time::Duration::from_mins(5));
     let read_at = now() - SignedDuration::from_hours(1);
-    let read = Health::read(place, None, Vec::new(), within, read_at - SignedDuration::from_mins(1));
-    let read = Health::read(place, Some(&read), Vec::new(), within, read_at);
+    let read = Health::read(applied_on, None, Vec::new(), within, read_at - SignedDuration::from_mins(1));
+    let read = Health::read(applied_on, Some(&read), Vec::new(), within, read_at);
     let result = ResultRow {
         syncset: with_health.id,
         name: with_health.name.clone(),
