@@ -214,7 +214,7 @@ fn with_other_waves_a_rollout_begins_at_the_first_one_and_another_content_leaves
             subject.stage.run(&format!("update towline_rollout set state = '{state}', {set}")).await;
             subject.write(spec(content, tier, true)).await;
             let is = if begins {
-                "wave = 0 and settled is null and checking is null and promoted = 0 and tolerated = 0 and clock = 7"
+                "wave = 0 and settled is null and checking is null and promoted = 0 and tolerated = 0 and failures = 0 and clock = 7"
             } else {
                 "wave = 1 and settled = 5 and checking = 6 and promoted = 1 and tolerated = 2 and clock = 7"
             };

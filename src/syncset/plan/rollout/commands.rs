@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use super::{Reason, Rollout, State};
+use super::{Reason, Rollout, RolloutPhase};
 
 /// Why a command is refused. The message says what is now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     #[error("the rollout is {}, and only {allowed} can be {done}", told(*.state, *.reason))]
-    State { state: State, reason: Reason, done: &'static str, allowed: &'static str },
+    State { state: RolloutPhase, reason: Reason, done: &'static str, allowed: &'static str },
     #[error("there is no stable revision to go back to: the first content has not reached all clusters yet")]
     NoStable,
     #[error("all clusters have the stable revision {0} already: name another one that is kept")]
@@ -17,7 +17,7 @@ pub enum Refused {
     NotKept(i32),
 }
 
-fn told(state: State, reason: Reason) -> String {
+fn told(state: RolloutPhase, reason: Reason) -> String {
     let (state, reason) = (state.as_str(), reason.as_str());
     if reason.is_empty() { state.to_owned() } else { format!("{state} ({reason})") }
 }
@@ -35,10 +35,10 @@ impl Rollout {
     /// Goes on where it was. What has failed so far does not stop it again.
     pub fn resume(mut self) -> Result<Self, Refused> {
         let may_be = matches!(self.reason, Reason::Paused | Reason::Failures | Reason::Restored);
-        if self.state != State::Stopped || !may_be {
+        if self.state != RolloutPhase::Stopped || !may_be {
             return Err(self.refused("resumed", "one that was paused, has stopped after failures, or was restored"));
         }
-        self.state = if self.is_going_back() { State::RollingBack } else { State::Running };
+        self.state = if self.is_going_back() { RolloutPhase::RollingBack } else { RolloutPhase::Running };
         (self.reason, self.message) = (Reason::Releasing, String::new());
         self.tolerated = self.failures;
         Ok(self)
@@ -46,7 +46,7 @@ impl Rollout {
 
     /// Lets the next wave begin.
     pub fn promote(mut self) -> Result<Self, Refused> {
-        if self.must_begin() || (self.state, self.reason) != (State::Running, Reason::AwaitingPromotion) {
+        if self.must_begin() || (self.state, self.reason) != (RolloutPhase::Running, Reason::AwaitingPromotion) {
             return Err(self.refused("promoted", "one that waits for it"));
         }
         self.promoted = self.wave.saturating_add(1);
@@ -55,7 +55,7 @@ impl Rollout {
 
     /// Ends it: clusters stay at what they have until the syncset is edited, or undone.
     pub fn abort(mut self) -> Result<Self, Refused> {
-        let is_stopped = self.state == State::Stopped && self.reason != Reason::Aborted;
+        let is_stopped = self.state == RolloutPhase::Stopped && self.reason != Reason::Aborted;
         if !self.state.is_running() && !is_stopped && self.started == self.edited {
             return Err(self.refused("aborted", "one that has not ended"));
         }
@@ -67,7 +67,8 @@ impl Rollout {
     /// Goes back to the stable revision, or to another one of those that are kept. To the newest one it goes in waves, as after an edit.
     pub fn undo(mut self, to: Option<i32>, kept: &[i32]) -> Result<Self, Refused> {
         let stable = self.stable.ok_or(Refused::NoStable)?;
-        let has_ended = matches!(self.state, State::Complete | State::RolledBack) && self.started == self.edited;
+        let has_ended =
+            matches!(self.state, RolloutPhase::Complete | RolloutPhase::RolledBack) && self.started == self.edited;
         let to = to.unwrap_or(stable);
         if !kept.contains(&to) {
             return Err(Refused::NotKept(to));
@@ -90,20 +91,20 @@ impl Rollout {
 
     /// Whether the syncset was edited, and the rollout of that has to begin. Whoever has paused one is not overtaken by an edit.
     pub fn must_begin(&self) -> bool {
-        let waits = self.state == State::Stopped && matches!(self.reason, Reason::Paused | Reason::Restored);
+        let waits = self.state == RolloutPhase::Stopped && matches!(self.reason, Reason::Paused | Reason::Restored);
         self.started < self.edited && !waits
     }
 
     /// Begins the rollout of the newest revision, from the first wave. Clusters keep what they have until their turn.
     pub(super) fn begin(&mut self) {
         self.restart(self.newest);
-        self.state = if self.is_going_back() { State::RollingBack } else { State::Running };
+        self.state = if self.is_going_back() { RolloutPhase::RollingBack } else { RolloutPhase::Running };
     }
 
     /// Begins to move all clusters back.
     pub(super) fn begin_back(&mut self, goal: i32) {
         self.restart(goal);
-        self.state = State::RollingBack;
+        self.state = RolloutPhase::RollingBack;
     }
 
     fn restart(&mut self, goal: i32) {
@@ -115,7 +116,7 @@ impl Rollout {
             number: number.saturating_add(1),
             stable,
             goal,
-            state: State::Running,
+            state: RolloutPhase::Running,
             reason: Reason::Guarding,
             message: String::new(),
             wave: 0,
@@ -130,11 +131,11 @@ impl Rollout {
     }
 
     pub(super) fn stop(&mut self, reason: Reason, message: String) {
-        (self.state, self.reason, self.message) = (State::Stopped, reason, message);
+        (self.state, self.reason, self.message) = (RolloutPhase::Stopped, reason, message);
     }
 
     fn refused(&self, done: &'static str, allowed: &'static str) -> Refused {
-        let now = if self.must_begin() { (State::Running, Reason::Guarding) } else { (self.state, self.reason) };
+        let now = if self.must_begin() { (RolloutPhase::Running, Reason::Guarding) } else { (self.state, self.reason) };
         Refused::State { state: now.0, reason: now.1, done, allowed }
     }
 }

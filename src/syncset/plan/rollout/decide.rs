@@ -10,8 +10,8 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use super::{Applied, Move, Observed, OnFailure, Reason, Rollout, Seen, Spec, State, Takes, Turn};
-use crate::syncset::plan::health;
+use super::{Applied, Move, Observed, OnFailure, Reason, Rollout, RolloutPhase, Seen, Spec, Takes, Turn};
+use crate::syncset::plan::health::HealthState;
 
 /// Most time that counts between two decisions: nothing expires because nobody was there to decide.
 const LONGEST_TICK: Duration = Duration::from_secs(10);
@@ -30,7 +30,7 @@ pub fn decide(
         let is_at_goal = |seen: &Seen| seen.turn.as_ref().is_none_or(|turn| turn.revision == rollout.goal);
         let is_seen = !observed.clusters.is_empty();
         if rollout.stable == Some(rollout.goal) && is_seen && observed.clusters.iter().all(is_at_goal) {
-            return end(rollout, State::Complete, Vec::new());
+            return end(rollout, RolloutPhase::Complete, Vec::new());
         }
         return (rollout, Vec::new());
     }
@@ -41,7 +41,7 @@ pub fn decide(
     // With a mistyped selector a syncset is for nobody: that is no reason to have done with all waves.
     if observed.clusters.is_empty() {
         rollout.reason = Reason::EmptyWave;
-        if rollout.state == State::Running {
+        if rollout.state == RolloutPhase::Running {
             "the syncset is for no cluster".clone_into(&mut rollout.message);
         }
         return (rollout, moves);
@@ -49,20 +49,20 @@ pub fn decide(
     rollout.clock += elapsed.min(LONGEST_TICK);
     rollout.wave = rollout.wave.min(spec.waves.len());
     let waves = assign(syncset, spec, &observed.clusters);
-    let clusters = observed.clusters.iter().zip(waves).map(|(seen, wave)| Cluster::of(seen, wave, &rollout));
+    let clusters = observed.clusters.iter().zip(waves).map(|(seen, wave)| Cluster::of(seen, wave, spec, &rollout));
     let mut step = Step { spec, clusters: clusters.collect(), rollout, moves };
     step.finish_turns();
     match step.rollout.state {
-        State::RollingBack => step.go_back(observed.is_held),
+        RolloutPhase::RollingBack => step.go_back(observed.is_held),
         _ => step.go_on(observed.is_held),
     }
 }
 
 /// A rollout that has ended: all clusters have its goal.
-fn end(mut rollout: Rollout, state: State, mut moves: Vec<Move>) -> (Rollout, Vec<Move>) {
+fn end(mut rollout: Rollout, state: RolloutPhase, mut moves: Vec<Move>) -> (Rollout, Vec<Move>) {
     rollout.stable = Some(rollout.goal);
     (rollout.state, rollout.reason) = (state, Reason::None);
-    if state == State::Complete {
+    if state == RolloutPhase::Complete {
         rollout.message = String::new();
     }
     moves.push(Move::Settle);
@@ -113,10 +113,15 @@ struct Cluster<'s> {
 }
 
 impl<'s> Cluster<'s> {
-    fn of(seen: &'s Seen, wave: usize, rollout: &Rollout) -> Self {
+    fn of(seen: &'s Seen, wave: usize, spec: &Spec, rollout: &Rollout) -> Self {
         let of_this = |turn: &&Turn| turn.number == rollout.number && turn.revision == rollout.goal;
         let is_at_goal = seen.turn.is_none() && rollout.stable == Some(rollout.goal);
-        Self { seen, wave, turn: seen.turn.as_ref().filter(of_this).cloned(), is_at_goal }
+        let mut turn = seen.turn.as_ref().filter(of_this).cloned();
+        if let Some(turn) = &mut turn {
+            // Waves may have been taken out since.
+            turn.wave = turn.wave.min(spec.waves.len());
+        }
+        Self { seen, wave, turn, is_at_goal }
     }
 
     fn is_done(&self) -> bool {
@@ -129,7 +134,7 @@ impl<'s> Cluster<'s> {
     }
 
     /// Its health in a reading that counts.
-    fn health(&self) -> Option<health::State> {
+    fn health(&self) -> Option<HealthState> {
         let before = self.turn.as_ref()?.read_before;
         self.seen.health.filter(|reading| Some(reading.at) != before)?.state
     }
@@ -138,7 +143,7 @@ impl<'s> Cluster<'s> {
     fn has_failed(&self, spec: &Spec, rollout: &Rollout) -> bool {
         let Some(turn) = &self.turn else { return false };
         let is_late = |since: Duration| rollout.clock.saturating_sub(since) > spec.within;
-        let is_unhealthy = spec.reads_health && self.health() == Some(health::State::Failed);
+        let is_unhealthy = spec.reads_health && self.health() == Some(HealthState::Failed);
         let is_unchecked = rollout.checking.is_some_and(is_late) && self.is_unchecked(rollout);
         self.seen.applied == Applied::Never || is_unhealthy || (!turn.done && is_late(turn.released)) || is_unchecked
     }
@@ -151,7 +156,7 @@ impl<'s> Cluster<'s> {
     }
 
     fn is_unchecked(&self, rollout: &Rollout) -> bool {
-        self.is_asked(rollout) && self.health() != Some(health::State::Current)
+        self.is_asked(rollout) && self.health() != Some(HealthState::Current)
     }
 }
 
@@ -167,7 +172,7 @@ impl Step<'_> {
     /// Notes who is done.
     fn finish_turns(&mut self) {
         for cluster in &mut self.clusters {
-            let works = !self.spec.reads_health || cluster.health() == Some(health::State::Current);
+            let works = !self.spec.reads_health || cluster.health() == Some(HealthState::Current);
             let Some(turn) = cluster.turn.as_mut().filter(|turn| !turn.done) else { continue };
             if cluster.seen.applied == Applied::Fully && works {
                 (turn.done, turn.read_before) = (true, None);
@@ -185,7 +190,7 @@ impl Step<'_> {
             return (self.rollout, self.moves);
         }
         if wave >= self.spec.waves.len() {
-            return end(self.rollout, State::Complete, self.moves);
+            return end(self.rollout, RolloutPhase::Complete, self.moves);
         }
         let Rollout { settled, checking, failures, tolerated, .. } = &mut self.rollout;
         (*settled, *checking, *failures, *tolerated) = (None, None, 0, 0);
@@ -200,7 +205,8 @@ impl Step<'_> {
             return (self.rollout, self.moves);
         }
         // An edit back to what was there before leaves nothing to be corrected.
-        let state = if self.rollout.goal == self.rollout.newest { State::Complete } else { State::RolledBack };
+        let state =
+            if self.rollout.goal == self.rollout.newest { RolloutPhase::Complete } else { RolloutPhase::RolledBack };
         end(self.rollout, state, self.moves)
     }
 
@@ -251,7 +257,7 @@ impl Step<'_> {
         let most = self.spec.max_concurrent.of(of).max(1);
         let is_under_way = |cluster: &&Cluster| cluster.turn.is_some() && !self.is_settled(cluster);
         // Going back does not wait for those that are away.
-        let is_back = self.rollout.state == State::RollingBack;
+        let is_back = self.rollout.state == RolloutPhase::RollingBack;
         let under_way: Vec<_> = self.clusters.iter().filter(is_under_way).collect();
         let is_waited_for = under_way.iter().any(|cluster| !is_back || !cluster.seen.is_away);
         let waits = |cluster: &&Cluster| {
@@ -341,7 +347,7 @@ impl Step<'_> {
     /// While it goes back, the message says why.
     fn wait(&mut self, reason: Reason, message: String) {
         self.rollout.reason = reason;
-        if self.rollout.state != State::RollingBack {
+        if self.rollout.state != RolloutPhase::RollingBack {
             self.rollout.message = message;
         }
     }
@@ -372,7 +378,7 @@ pub struct Counts {
 pub fn count(syncset: Uuid, spec: &Spec, rollout: &Rollout, clusters: &[Seen]) -> Vec<Counts> {
     let mut counts: BTreeMap<usize, Counts> = BTreeMap::new();
     for (seen, wave) in clusters.iter().zip(assign(syncset, spec, clusters)) {
-        let cluster = Cluster::of(seen, wave, rollout);
+        let cluster = Cluster::of(seen, wave, spec, rollout);
         let had_turn = cluster.turn.as_ref().filter(|_| !rollout.is_going_back());
         let counts = counts.entry(had_turn.map_or(wave, |turn| turn.wave)).or_default();
         let has_failed = cluster.has_failed(spec, rollout);

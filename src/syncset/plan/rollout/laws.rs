@@ -69,7 +69,7 @@ struct Node {
     /// The revision that it was last applied with, and what came of that.
     applied: Option<(i32, Applied)>,
     /// When its health was last read, with which revision, and what it was.
-    read: Option<(Timestamp, i32, health::State)>,
+    read: Option<(Timestamp, i32, HealthState)>,
 }
 
 #[derive(Clone, Debug)]
@@ -173,11 +173,11 @@ impl Node {
         self.applied = Some((pin, applied));
         let last = self.read.filter(|(_, revision, _)| *revision == pin);
         let is_wanted = last.is_some_and(|(at, ..)| turn.is_some_and(|turn| turn.read_before == Some(at)));
-        if applied == Applied::Fully && (is_wanted || last.is_none_or(|(.., state)| state != health::State::Current)) {
+        if applied == Applied::Fully && (is_wanted || last.is_none_or(|(.., state)| state != HealthState::Current)) {
             let state = match fate {
-                Fate::Broken => health::State::Failed,
-                Fate::Slow => health::State::Progressing,
-                _ => health::State::Current,
+                Fate::Broken => HealthState::Failed,
+                Fate::Slow => HealthState::Progressing,
+                _ => HealthState::Current,
             };
             self.read = Some((now, pin, state));
         }
@@ -196,7 +196,7 @@ impl Model {
             number: 0,
             stable: has_stable.then_some(1),
             goal: 1,
-            state: if has_stable { State::Complete } else { State::Running },
+            state: if has_stable { RolloutPhase::Complete } else { RolloutPhase::Running },
             reason: Reason::None,
             message: String::new(),
             wave: 0,
@@ -223,7 +223,9 @@ impl Model {
                 is_away: node.is_away(),
                 turn: self.turns.get(id).cloned(),
                 applied: applied.map_or(Applied::Not, |(_, applied)| applied),
-                health: node.read.map(|(at, of, state)| Reading { at, state: (Some(of) == revision).then_some(state) }),
+                health: node
+                    .read
+                    .map(|(at, of, state)| HealthReading { at, state: (Some(of) == revision).then_some(state) }),
             }
         };
         let is_gone = |(id, turn): &(&Uuid, &Turn)| {
@@ -278,6 +280,10 @@ impl Model {
             self.version += 1;
         }
         self.rollout = rollout;
+        let counted = count(SYNCSET, &self.spec, &self.rollout, &self.observe().clusters);
+        let shown: usize = counted.iter().map(|wave| wave.clusters).sum();
+        let all = self.nodes.values().filter(|node| node.matches).count();
+        prop_assert_eq!(shown, all, "each cluster is shown in a wave");
         before.check_releases(self, &observed, moves)?;
         before.check_gate(self, &observed)?;
         before.check_end(self, &observed)
@@ -289,7 +295,7 @@ impl Model {
         let health =
             seen.health.filter(|reading| Some(reading.at) != turn.read_before).and_then(|reading| reading.state);
         let has_failed = seen.applied == Applied::Never
-            || (self.spec.reads_health && health == Some(health::State::Failed))
+            || (self.spec.reads_health && health == Some(HealthState::Failed))
             || self.rollout.clock.saturating_sub(turn.released) > WITHIN;
         is_of_this && !turn.done && !has_failed
     }
@@ -308,14 +314,14 @@ impl Model {
             let is_finished = moves.contains(&Move::Done { cluster: seen.id });
             let before = seen.turn.as_ref().and_then(|turn| turn.read_before);
             let works =
-                seen.health.is_some_and(|read| Some(read.at) != before && read.state == Some(health::State::Current));
+                seen.health.is_some_and(|read| Some(read.at) != before && read.state == Some(HealthState::Current));
             let is_done = seen.applied == Applied::Fully && (works || !self.spec.reads_health);
             prop_assert!(!is_finished || is_done, "it is not done");
         }
         if released.is_empty() {
             return Ok(());
         }
-        let (rollout, forward) = (&after.rollout, after.rollout.state == State::Running);
+        let (rollout, forward) = (&after.rollout, after.rollout.state == RolloutPhase::Running);
         prop_assert!(self.rollout.state.is_running() && !self.rollout.must_begin(), "released after a stop");
         prop_assert!(self.rollout.guarded && !self.is_held, "released although it was not checked, or is held");
         prop_assert_eq!((rollout.number, rollout.goal), (self.rollout.number, self.rollout.goal));
@@ -367,7 +373,7 @@ impl Model {
 
     /// Before a decision: what all clusters have that can be reached, if it has ended the rollout.
     fn check_end(&self, after: &Self, observed: &Observed) -> Result<(), TestCaseError> {
-        let has_ended = matches!(after.rollout.state, State::Complete | State::RolledBack);
+        let has_ended = matches!(after.rollout.state, RolloutPhase::Complete | RolloutPhase::RolledBack);
         if !has_ended || after.rollout.state == self.rollout.state {
             return Ok(());
         }
@@ -416,6 +422,22 @@ impl Model {
         }
     }
 
+    /// Writes the document with another rollout. Other waves begin at the first one, as `towline_revise` says.
+    fn respecify(&mut self, spec: &Spec) {
+        let has_other_waves = self.spec.waves != spec.waves;
+        self.spec = spec.clone();
+        let rollout = &mut self.rollout;
+        if !has_other_waves || !matches!(rollout.state, RolloutPhase::Running | RolloutPhase::Stopped) {
+            return;
+        }
+        (rollout.wave, rollout.settled, rollout.checking) = (0, None, None);
+        (rollout.promoted, rollout.tolerated, rollout.failures) = (0, 0, 0);
+        if rollout.state == RolloutPhase::Running {
+            (rollout.reason, rollout.message) = (Reason::Releasing, String::new());
+        }
+        self.version += 1;
+    }
+
     fn happen(&mut self, event: &Event) -> Result<(), TestCaseError> {
         match event {
             Event::Tick(seconds) => self.tick(Duration::from_secs(*seconds))?,
@@ -434,7 +456,7 @@ impl Model {
                 (self.rollout.newest, self.rollout.edited) = (*revision, self.rollout.edited + 1);
                 self.version += 1;
             }
-            Event::Respecify(spec) => self.spec = spec.clone(),
+            Event::Respecify(spec) => self.respecify(spec),
             Event::Relabel(node, labels) => self.node(*node).into_iter().for_each(|node| node.labels = *labels),
             Event::Join(labels) => {
                 let id = Uuid::from_u128(self.nodes.len() as u128 + 1);
@@ -453,7 +475,7 @@ impl Model {
             Event::Guard if !self.rollout.must_begin() => self.rollout.guarded = true,
             Event::Restore if self.rollout.state.is_running() => {
                 let Rollout { state, reason, guarded, .. } = &mut self.rollout;
-                (*state, *reason, *guarded) = (State::Stopped, Reason::Restored, false);
+                (*state, *reason, *guarded) = (RolloutPhase::Stopped, Reason::Restored, false);
             }
             Event::Edit(_) | Event::Guard | Event::Restore => {}
             Event::Pause => self.command(|rollout, _| rollout.pause()),
@@ -480,7 +502,7 @@ impl Model {
     }
 
     fn has_ended(&self) -> bool {
-        matches!(self.rollout.state, State::Complete | State::RolledBack) && !self.rollout.must_begin()
+        matches!(self.rollout.state, RolloutPhase::Complete | RolloutPhase::RolledBack) && !self.rollout.must_begin()
     }
 
     fn run_to_the_end(&mut self) -> Result<(), TestCaseError> {
@@ -490,8 +512,10 @@ impl Model {
             }
             self.work_all();
             match (self.rollout.state, self.rollout.reason) {
-                (State::Stopped, Reason::Aborted) => self.command(|rollout, _| rollout.undo(None, &[1, 2, 3, 4])),
-                (State::Stopped, _) => self.command(|rollout, _| rollout.resume()),
+                (RolloutPhase::Stopped, Reason::Aborted) => {
+                    self.command(|rollout, _| rollout.undo(None, &[1, 2, 3, 4]))
+                }
+                (RolloutPhase::Stopped, _) => self.command(|rollout, _| rollout.resume()),
                 _ => self.command(|rollout, _| rollout.promote()),
             }
             if self.rollout.reason == Reason::Aborted {

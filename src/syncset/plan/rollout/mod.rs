@@ -26,7 +26,7 @@ pub use decide::{Counts, count, decide};
 use spec::{Amount, Wave};
 pub use spec::{OnFailure, Spec, Takes};
 
-use crate::syncset::plan::health;
+use crate::syncset::plan::health::HealthState;
 
 /// Where the rollout of a syncset is, as it is stored (`towline_rollout`).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub struct Rollout {
     pub stable: Option<i32>,
     /// The revision to which it leads.
     pub goal: i32,
-    pub state: State,
+    pub state: RolloutPhase,
     pub reason: Reason,
     pub message: String,
     /// The wave that runs, from 0; the last one is that of the clusters in no other.
@@ -64,7 +64,7 @@ pub struct Rollout {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum State {
+pub enum RolloutPhase {
     Running,
     /// Nobody moves until somebody resumes it or edits the syncset.
     Stopped,
@@ -74,7 +74,7 @@ pub enum State {
     Complete,
 }
 
-impl State {
+impl RolloutPhase {
     pub const ALL: [Self; 5] = [Self::Running, Self::Stopped, Self::RollingBack, Self::RolledBack, Self::Complete];
 
     pub fn as_str(self) -> &'static str {
@@ -199,7 +199,7 @@ pub struct Seen {
     pub is_away: bool,
     pub turn: Option<Turn>,
     pub applied: Applied,
-    pub health: Option<Reading>,
+    pub health: Option<HealthReading>,
 }
 
 /// Whether a cluster has applied the goal.
@@ -215,10 +215,10 @@ pub enum Applied {
 
 /// The last reading of the health of the syncset on a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reading {
+pub struct HealthReading {
     pub at: Timestamp,
     /// None if it was read of something else than what is applied now.
-    pub state: Option<health::State>,
+    pub state: Option<HealthState>,
 }
 
 /// What was found out for one decision.

@@ -38,7 +38,7 @@ fn rollout() -> Rollout {
         number: 3,
         stable: Some(1),
         goal: 1,
-        state: State::Complete,
+        state: RolloutPhase::Complete,
         reason: Reason::None,
         message: String::new(),
         wave: 9,
@@ -130,9 +130,9 @@ impl World {
     }
 
     /// Has the cluster applied the goal, and read in this state.
-    fn apply(&mut self, number: u128, state: health::State) {
+    fn apply(&mut self, number: u128, state: HealthState) {
         self.now += Duration::from_secs(1);
-        let reading = Reading { at: self.now, state: Some(state) };
+        let reading = HealthReading { at: self.now, state: Some(state) };
         let seen = self.at(number);
         (seen.applied, seen.health) = (Applied::Fully, Some(reading));
     }
@@ -144,7 +144,7 @@ impl World {
         released
     }
 
-    fn is(&self, state: State, reason: Reason) {
+    fn is(&self, state: RolloutPhase, reason: Reason) {
         assert_eq!((self.rollout.state, self.rollout.reason), (state, reason), "{:?}", self.rollout);
     }
 
@@ -154,7 +154,7 @@ impl World {
         for _ in 0..ticks {
             self.tick();
             for released in self.released() {
-                self.apply(released, health::State::Current);
+                self.apply(released, HealthState::Current);
                 all.push(released);
             }
         }
@@ -171,10 +171,10 @@ fn a_good_content_reaches_one_wave_after_the_other_and_becomes_the_stable_one() 
     let clusters = vec![cluster(1, &[false]), cluster(2, &[true]), cluster(3, &[false])];
     let mut world = World::new(spec(&canary(), None), clusters);
     world.tick();
-    world.is(State::Running, Reason::Guarding);
+    world.is(RolloutPhase::Running, Reason::Guarding);
     assert_eq!((world.rollout.number, world.rollout.started, world.rollout.goal), (4, 5, 2));
     assert_eq!(world.play(10), [2, 1, 3]);
-    world.is(State::Complete, Reason::None);
+    world.is(RolloutPhase::Complete, Reason::None);
     assert_eq!(world.rollout.stable, Some(2));
     assert!(world.observed.clusters.iter().all(|seen| seen.turn.is_none()), "all have the stable revision");
 }
@@ -187,7 +187,7 @@ fn nobody_is_released_before_the_guard_has_checked_or_while_it_holds() {
     assert_eq!((waiting.reason, moves), (Reason::Guarding, Vec::new()));
     world.observed.is_held = true;
     world.tick();
-    world.is(State::Running, Reason::Held);
+    world.is(RolloutPhase::Running, Reason::Held);
     world.observed.is_held = false;
     world.tick();
     assert_eq!(world.released(), [1]);
@@ -198,9 +198,9 @@ fn a_canary_that_fails_stops_the_rollout_before_others_have_it() {
     let mut world = World::new(spec(&canary(), Some("1m")), vec![cluster(1, &[true]), cluster(2, &[false])]);
     world.tick();
     world.tick();
-    world.apply(1, health::State::Failed);
+    world.apply(1, HealthState::Failed);
     world.tick();
-    world.is(State::Stopped, Reason::Failures);
+    world.is(RolloutPhase::Stopped, Reason::Failures);
     assert_eq!(world.rollout.message, "1 of 1 clusters failed in wave canary, where 0 may");
     world.tick();
     assert_eq!(world.released(), [1]);
@@ -219,10 +219,10 @@ fn a_failure_rolls_all_clusters_back_and_says_why() {
     world.tick();
     world.at(1).applied = Applied::Never;
     world.tick();
-    world.is(State::RollingBack, Reason::Guarding);
+    world.is(RolloutPhase::RollingBack, Reason::Guarding);
     let turn = world.play(3);
     assert_eq!(turn, [1, 1], "the first one is that of the rollout");
-    world.is(State::RolledBack, Reason::None);
+    world.is(RolloutPhase::RolledBack, Reason::None);
     assert_eq!(world.rollout.message, "1 of 1 clusters failed in wave canary, where 0 may");
     assert_eq!((world.rollout.stable, world.rollout.newest), (Some(1), 2));
 }
@@ -237,7 +237,7 @@ fn the_first_content_has_nothing_to_go_back_to() {
     world.tick();
     world.at(1).applied = Applied::Never;
     world.tick();
-    world.is(State::Stopped, Reason::Failures);
+    world.is(RolloutPhase::Stopped, Reason::Failures);
     assert!(world.rollout.message.ends_with("there is no stable revision to go back to"), "{}", world.rollout.message);
     assert_eq!(world.rollout.clone().undo(None, &[1, 2]), Err(Refused::NoStable));
 }
@@ -251,7 +251,7 @@ fn counts_say_how_far_each_wave_is() {
     world.at(4).is_away = true;
     world.tick();
     world.tick();
-    world.apply(1, health::State::Current);
+    world.apply(1, HealthState::Current);
     world.at(2).applied = Applied::Never;
     world.tick();
     let counts = count(SYNCSET, &world.spec, &world.rollout, &world.observed.clusters);
@@ -261,13 +261,13 @@ fn counts_say_how_far_each_wave_is() {
 
 #[test]
 fn states_and_reasons_are_stored_by_their_names() {
-    for state in State::ALL {
-        assert_eq!(State::of_name(state.as_str()), Some(state));
+    for state in RolloutPhase::ALL {
+        assert_eq!(RolloutPhase::of_name(state.as_str()), Some(state));
     }
     for reason in Reason::ALL {
         assert_eq!(Reason::of_name(reason.as_str()), Some(reason));
     }
-    assert_eq!((State::of_name("Waltzing"), Reason::of_name("Rain")), (None, None));
+    assert_eq!((RolloutPhase::of_name("Waltzing"), Reason::of_name("Rain")), (None, None));
 }
 
 #[test]
@@ -279,9 +279,9 @@ fn a_jump_of_the_clock_or_a_long_silence_lets_nothing_expire() {
         world.now += Duration::from_hours(9);
         world.tick_after(Duration::from_hours(9));
     }
-    world.is(State::Running, Reason::Releasing);
+    world.is(RolloutPhase::Running, Reason::Releasing);
     world.tick_after(TICK);
-    world.is(State::Stopped, Reason::Failures);
+    world.is(RolloutPhase::Stopped, Reason::Failures);
     assert_eq!(world.rollout.clock, Duration::from_secs(62), "ten seconds of each silence count");
 }
 
@@ -303,23 +303,21 @@ fn a_cluster_that_flaps_stays_done_and_holds_up_only_the_check_at_the_end_of_the
     let mut world = World::new(spec(&rollout, Some("1m")), vec![cluster(1, &[true]), cluster(2, &[false])]);
     world.tick();
     world.tick();
-    world.apply(1, health::State::Current);
-    for state in
-        [health::State::Progressing, health::State::Unknown, health::State::Current].into_iter().cycle().take(12)
-    {
+    world.apply(1, HealthState::Current);
+    for state in [HealthState::Progressing, HealthState::Unknown, HealthState::Current].into_iter().cycle().take(12) {
         world.tick_after(Duration::from_secs(10));
-        world.is(State::Running, Reason::Soaking);
+        world.is(RolloutPhase::Running, Reason::Soaking);
         world.apply(1, state);
     }
     world.tick_after(Duration::from_secs(10));
-    world.is(State::Running, Reason::Checking);
+    world.is(RolloutPhase::Running, Reason::Checking);
     world.tick();
-    world.is(State::Running, Reason::Checking);
+    world.is(RolloutPhase::Running, Reason::Checking);
     assert_eq!(world.released(), [1], "the reading before the check does not count");
-    world.apply(1, health::State::Progressing);
+    world.apply(1, HealthState::Progressing);
     world.tick();
-    world.is(State::Running, Reason::Checking);
-    world.apply(1, health::State::Current);
+    world.is(RolloutPhase::Running, Reason::Checking);
+    world.apply(1, HealthState::Current);
     world.tick();
     world.tick();
     assert_eq!(world.released(), [2]);
@@ -329,21 +327,21 @@ fn a_cluster_that_flaps_stays_done_and_holds_up_only_the_check_at_the_end_of_the
 fn whoever_is_not_current_by_the_end_of_the_check_has_failed() {
     let mut rollout = canary();
     rollout["waves"][0]["soak"] = json!("5s");
-    for (state, ticks) in [(health::State::Failed, 1), (health::State::Progressing, 7)] {
+    for (state, ticks) in [(HealthState::Failed, 1), (HealthState::Progressing, 7)] {
         let mut world = World::new(spec(&rollout, Some("1m")), vec![cluster(1, &[true]), cluster(2, &[false])]);
         world.tick();
         world.tick();
-        world.apply(1, health::State::Current);
+        world.apply(1, HealthState::Current);
         world.tick();
         world.tick_after(Duration::from_secs(5));
-        world.is(State::Running, Reason::Checking);
+        world.is(RolloutPhase::Running, Reason::Checking);
         world.apply(1, state);
         for _ in 1..ticks {
             world.tick_after(Duration::from_secs(10));
-            world.is(State::Running, Reason::Checking);
+            world.is(RolloutPhase::Running, Reason::Checking);
         }
         world.tick_after(Duration::from_secs(10));
-        world.is(State::Stopped, Reason::Failures);
+        world.is(RolloutPhase::Stopped, Reason::Failures);
         assert_eq!(world.released(), [1], "{state:?}");
     }
 }
@@ -357,16 +355,16 @@ fn a_wave_that_waits_to_be_promoted_is_not_checked_again() {
     world.tick();
     world.tick();
     assert!(world.rollout.clone().promote().is_err(), "it does not wait yet");
-    world.apply(1, health::State::Current);
+    world.apply(1, HealthState::Current);
     world.tick();
     world.tick_after(Duration::from_secs(5));
-    world.apply(1, health::State::Current);
+    world.apply(1, HealthState::Current);
     world.tick();
-    world.is(State::Running, Reason::AwaitingPromotion);
-    world.apply(1, health::State::Progressing);
+    world.is(RolloutPhase::Running, Reason::AwaitingPromotion);
+    world.apply(1, HealthState::Progressing);
     for _ in 0..20 {
         world.tick_after(Duration::from_secs(10));
-        world.is(State::Running, Reason::AwaitingPromotion);
+        world.is(RolloutPhase::Running, Reason::AwaitingPromotion);
     }
     world.rollout = world.rollout.clone().promote().expect("it waits");
     world.tick();
@@ -384,13 +382,13 @@ fn a_cluster_that_dies_in_its_turn_keeps_its_place_and_fails_in_the_end() {
     world.at(1).is_away = true;
     for _ in 0..6 {
         world.tick_after(Duration::from_secs(10));
-        world.is(State::Running, Reason::Releasing);
+        world.is(RolloutPhase::Running, Reason::Releasing);
     }
     assert_eq!(world.released(), [1], "one at a time");
     world.tick_after(TICK);
-    world.is(State::Stopped, Reason::Failures);
+    world.is(RolloutPhase::Stopped, Reason::Failures);
     world.at(1).is_away = false;
-    world.apply(1, health::State::Current);
+    world.apply(1, HealthState::Current);
     world.rollout = world.rollout.clone().resume().expect("it has stopped after a failure");
     world.tick();
     assert_eq!((world.rollout.failures, world.released()), (0, vec![2]), "a cluster that recovers is done");
@@ -404,13 +402,13 @@ fn a_wave_of_which_nobody_can_be_reached_waits_and_one_that_is_back_later_has_it
     world.at(2).is_away = true;
     world.tick();
     assert_eq!(world.play(3), []);
-    world.is(State::Running, Reason::Unreachable);
+    world.is(RolloutPhase::Running, Reason::Unreachable);
     world.at(2).is_away = false;
     assert_eq!(world.play(2), [2], "the other one is not waited for");
     assert_eq!(world.rollout.wave, 1);
     world.at(1).is_away = false;
     assert_eq!(world.play(4), [1, 3]);
-    world.is(State::Complete, Reason::None);
+    world.is(RolloutPhase::Complete, Reason::None);
 }
 
 #[test]
@@ -418,18 +416,18 @@ fn a_typo_in_a_selector_does_not_send_everything_to_the_last_wave() {
     let mut world = World::new(spec(&canary(), None), vec![cluster(1, &[false]), cluster(2, &[false])]);
     world.tick();
     assert_eq!(world.play(5), []);
-    world.is(State::Running, Reason::EmptyWave);
+    world.is(RolloutPhase::Running, Reason::EmptyWave);
     assert_eq!(world.rollout.message, "the selector of wave canary matches no cluster");
     world.at(2).selected = vec![true];
     assert_eq!(world.play(5), [2, 1]);
-    world.is(State::Complete, Reason::None);
+    world.is(RolloutPhase::Complete, Reason::None);
     let waves = json!({"waves": [
         {"name": "a", "clusterSelector": {}}, {"name": "b", "clusterSelector": {}}], "maxConcurrent": "100%"});
     let clusters = vec![cluster(1, &[true, false]), cluster(2, &[false, false])];
     let mut world = World::new(spec(&waves, None), clusters);
     world.tick();
     assert_eq!(world.play(6), [1, 2], "once somebody has succeeded, an empty wave is passed over");
-    world.is(State::Complete, Reason::None);
+    world.is(RolloutPhase::Complete, Reason::None);
 }
 
 #[test]
@@ -455,11 +453,11 @@ fn an_edit_begins_anew_and_clusters_keep_what_they_have_until_their_turn() {
     assert_eq!(world.play(1), [1]);
     (world.rollout.newest, world.rollout.edited) = (3, 6);
     world.tick();
-    world.is(State::Running, Reason::Guarding);
+    world.is(RolloutPhase::Running, Reason::Guarding);
     assert_eq!((world.rollout.goal, world.rollout.stable, world.rollout.guarded), (3, Some(1), false));
     assert_eq!(world.at(1).turn.as_ref().map(|turn| turn.revision), Some(2));
     assert_eq!(world.play(4), [1, 2]);
-    world.is(State::Complete, Reason::None);
+    world.is(RolloutPhase::Complete, Reason::None);
 }
 
 #[test]
@@ -470,9 +468,9 @@ fn an_edit_back_to_the_stable_content_is_an_undo_without_waves() {
     assert_eq!(world.play(2), [1, 3]);
     (world.rollout.newest, world.rollout.edited) = (1, 6);
     world.tick();
-    world.is(State::RollingBack, Reason::Guarding);
+    world.is(RolloutPhase::RollingBack, Reason::Guarding);
     assert_eq!(world.play(4), [1, 3], "who has it already is left alone");
-    world.is(State::Complete, Reason::None);
+    world.is(RolloutPhase::Complete, Reason::None);
     assert_eq!((world.rollout.stable, world.rollout.newest), (Some(1), 1));
 }
 
@@ -481,14 +479,14 @@ fn an_edit_that_was_taken_back_before_anybody_had_it_is_complete_at_once() {
     let mut world = World::new(spec(&canary(), None), vec![cluster(1, &[true])]);
     (world.rollout.newest, world.rollout.edited) = (1, 7);
     world.tick();
-    world.is(State::Complete, Reason::None);
+    world.is(RolloutPhase::Complete, Reason::None);
     assert_eq!(world.released(), []);
 }
 
 #[test]
 fn going_back_counts_no_earlier_reading_of_the_old_content() {
     let mut world = World::new(spec(&canary(), Some("1m")), vec![cluster(1, &[true])]);
-    world.apply(1, health::State::Current);
+    world.apply(1, HealthState::Current);
     world.at(1).applied = Applied::Not;
     world.tick();
     world.tick();
@@ -497,10 +495,10 @@ fn going_back_counts_no_earlier_reading_of_the_old_content() {
     // It has the old content again, and what was read before it had the new one.
     world.at(1).applied = Applied::Fully;
     world.tick();
-    world.is(State::RollingBack, Reason::Releasing);
-    world.apply(1, health::State::Current);
+    world.is(RolloutPhase::RollingBack, Reason::Releasing);
+    world.apply(1, HealthState::Current);
     world.tick();
-    world.is(State::RolledBack, Reason::None);
+    world.is(RolloutPhase::RolledBack, Reason::None);
 }
 
 #[test]
@@ -516,9 +514,9 @@ fn going_back_waits_for_nobody_who_is_away() {
     world.tick();
     assert_eq!(world.released(), [2, 3]);
     world.at(2).is_away = true;
-    world.apply(3, health::State::Current);
+    world.apply(3, HealthState::Current);
     world.tick();
-    world.is(State::RolledBack, Reason::None);
+    world.is(RolloutPhase::RolledBack, Reason::None);
 }
 
 #[test]
@@ -534,7 +532,7 @@ fn a_cluster_whose_labels_change_moves_on_and_never_back() {
     world.at(1).selected = vec![false, false];
     world.at(3).selected = vec![true, false];
     assert_eq!(world.play(4), [3, 2]);
-    world.is(State::Complete, Reason::None);
+    world.is(RolloutPhase::Complete, Reason::None);
 }
 
 #[test]
@@ -546,7 +544,7 @@ fn a_cluster_that_the_syncset_leaves_is_not_waited_for_and_one_that_joins_has_it
     world.observed.clusters.push(cluster(3, &[true]));
     world.released();
     assert_eq!(world.play(4), [3, 2]);
-    world.is(State::Complete, Reason::None);
+    world.is(RolloutPhase::Complete, Reason::None);
 }
 
 #[test]
@@ -561,17 +559,17 @@ fn a_cluster_that_leaves_in_its_turn_has_as_long_as_others_when_it_is_back() {
     world.leave(1);
     for _ in 0..10 {
         world.tick_after(Duration::from_secs(10));
-        world.is(State::Running, Reason::Unreachable);
+        world.is(RolloutPhase::Running, Reason::Unreachable);
     }
     world.return_all();
     for _ in 0..7 {
         world.tick_after(Duration::from_secs(10));
-        world.is(State::Running, Reason::Releasing);
+        world.is(RolloutPhase::Running, Reason::Releasing);
     }
     assert_eq!(world.released(), [1], "its turn begins again");
     assert_eq!(world.at(1).turn.as_ref().map(|turn| turn.revision), Some(2), "it has not gone back meanwhile");
     world.tick_after(TICK);
-    world.is(State::Stopped, Reason::Failures);
+    world.is(RolloutPhase::Stopped, Reason::Failures);
 }
 
 #[test]
@@ -582,25 +580,25 @@ fn a_cluster_that_was_done_and_has_left_is_done_again_only_once_it_has_the_conte
     let mut world = World::new(spec(&rollout, None), clusters);
     world.tick();
     assert_eq!(world.play(3), [1, 2]);
-    world.is(State::Running, Reason::Soaking);
+    world.is(RolloutPhase::Running, Reason::Soaking);
     world.leave(1);
     world.tick();
-    world.is(State::Running, Reason::Soaking);
+    world.is(RolloutPhase::Running, Reason::Soaking);
     world.return_all();
     for _ in 0..20 {
         world.tick_after(Duration::from_secs(10));
-        world.is(State::Running, Reason::Releasing);
+        world.is(RolloutPhase::Running, Reason::Releasing);
     }
     assert_eq!(world.released(), [1], "the next wave has not begun without it");
-    world.apply(1, health::State::Current);
+    world.apply(1, HealthState::Current);
     for _ in 0..6 {
         world.tick_after(Duration::from_secs(10));
-        world.is(State::Running, Reason::Soaking);
+        world.is(RolloutPhase::Running, Reason::Soaking);
     }
     assert_eq!(world.play(4), []);
     world.tick_after(Duration::from_secs(10));
     assert_eq!(world.play(4), [3]);
-    world.is(State::Complete, Reason::None);
+    world.is(RolloutPhase::Complete, Reason::None);
 }
 
 #[test]
@@ -625,12 +623,12 @@ fn a_rollout_whose_syncset_is_for_nobody_waits_in_whichever_wave_it_is() {
         for _ in 0..3 {
             world.tick();
         }
-        world.is(State::Running, Reason::EmptyWave);
+        world.is(RolloutPhase::Running, Reason::EmptyWave);
         assert_eq!((world.rollout.wave, world.rollout.clock), (wave, before.clock));
         world.observed.clusters = clusters;
         world.rollout.wave = 0;
         assert_eq!(world.play(4), [1, 2]);
-        world.is(State::Complete, Reason::None);
+        world.is(RolloutPhase::Complete, Reason::None);
     }
 }
 
@@ -639,15 +637,15 @@ fn after_a_restore_or_a_pause_nobody_moves_until_it_is_resumed_not_even_for_an_e
     for reason in [Reason::Restored, Reason::Paused] {
         let mut world = World::new(spec(&canary(), None), vec![cluster(1, &[true]), cluster(2, &[false])]);
         world.tick();
-        (world.rollout.state, world.rollout.reason) = (State::Stopped, reason);
+        (world.rollout.state, world.rollout.reason) = (RolloutPhase::Stopped, reason);
         (world.rollout.newest, world.rollout.edited) = (3, 6);
         assert_eq!(world.play(3), []);
-        world.is(State::Stopped, reason);
+        world.is(RolloutPhase::Stopped, reason);
         world.rollout = world.rollout.clone().resume().expect("it can be resumed");
         world.tick();
         assert_eq!(world.rollout.goal, 3);
         assert_eq!(world.play(4), [1, 2]);
-        world.is(State::Complete, Reason::None);
+        world.is(RolloutPhase::Complete, Reason::None);
     }
 }
 
@@ -663,18 +661,19 @@ fn what_was_aborted_begins_with_an_edit_or_is_undone() {
     let mut edited = World { spec: world.spec.clone(), rollout: world.rollout.clone(), ..world };
     (edited.rollout.newest, edited.rollout.edited) = (3, 6);
     edited.tick();
-    edited.is(State::Running, Reason::Guarding);
+    edited.is(RolloutPhase::Running, Reason::Guarding);
     edited.rollout = edited.rollout.clone().abort().expect("it runs again").undo(Some(2), &[1, 2, 3]).expect("kept");
     edited.tick();
     assert_eq!(edited.play(4), [1, 2], "whoever has it already is looked at again");
-    edited.is(State::RolledBack, Reason::None);
+    edited.is(RolloutPhase::RolledBack, Reason::None);
     assert_eq!(edited.rollout.stable, Some(2));
 }
 
 #[test]
 fn a_command_for_a_state_that_has_passed_is_refused_and_says_what_is_now() {
     let complete = Rollout { started: 5, newest: 1, ..rollout() };
-    let stopped = Rollout { state: State::Stopped, reason: Reason::Failures, newest: 2, goal: 2, ..complete.clone() };
+    let stopped =
+        Rollout { state: RolloutPhase::Stopped, reason: Reason::Failures, newest: 2, goal: 2, ..complete.clone() };
     let refused = |result: Result<Rollout, Refused>| result.expect_err("it is refused").to_string();
     for (text, message) in [
         (
@@ -699,11 +698,11 @@ fn a_command_for_a_state_that_has_passed_is_refused_and_says_what_is_now() {
         assert_eq!(text, message);
     }
     let back = stopped.clone().undo(None, &[1, 2]).expect("it can be undone");
-    assert_eq!((back.state, back.goal, back.number, back.guarded), (State::RollingBack, 1, 4, false));
+    assert_eq!((back.state, back.goal, back.number, back.guarded), (RolloutPhase::RollingBack, 1, 4, false));
     let paused = back.pause().expect("it runs").resume().expect("it was paused");
-    assert_eq!(paused.state, State::RollingBack, "where it leads is remembered");
-    let again = Rollout { state: State::RolledBack, ..stopped }.undo(Some(2), &[1, 2]).expect("it is kept");
-    assert_eq!((again.state, again.wave), (State::Running, 0), "the newest content goes in waves again");
+    assert_eq!(paused.state, RolloutPhase::RollingBack, "where it leads is remembered");
+    let again = Rollout { state: RolloutPhase::RolledBack, ..stopped }.undo(Some(2), &[1, 2]).expect("it is kept");
+    assert_eq!((again.state, again.wave), (RolloutPhase::Running, 0), "the newest content goes in waves again");
 }
 
 #[test]
@@ -718,4 +717,25 @@ fn a_rollout_that_a_newer_release_has_written_is_not_read_as_something_else() {
     ] {
         assert_eq!(Spec::read(&rollout, None), None, "{rollout}");
     }
+}
+
+#[test]
+fn a_turn_of_a_wave_that_was_taken_out_counts_in_the_last_one() {
+    let waves = json!({"waves": [
+        {"name": "a", "clusterSelector": {}}, {"name": "b", "clusterSelector": {}}], "maxConcurrent": 1});
+    let clusters = vec![cluster(1, &[true, false]), cluster(2, &[false, true]), cluster(3, &[false, false])];
+    let mut world = World::new(spec(&waves, None), clusters);
+    world.tick();
+    assert_eq!(world.play(4), [1, 2]);
+    world.tick();
+    assert_eq!((world.released(), world.rollout.wave), (vec![3], 2));
+    // As the database does it.
+    (world.spec, world.rollout.wave) = (spec(&canary(), None), 0);
+    world.at(3).applied = Applied::Never;
+    world.tick();
+    let counts = count(SYNCSET, &world.spec, &world.rollout, &world.observed.clusters);
+    assert_eq!(counts.iter().map(|wave| (wave.clusters, wave.failed)).collect::<Vec<_>>(), [(1, 0), (2, 1)]);
+    world.tick();
+    world.is(RolloutPhase::Stopped, Reason::Failures);
+    assert_eq!(world.rollout.message, "1 of 2 clusters failed in wave rest, where 0 may");
 }
