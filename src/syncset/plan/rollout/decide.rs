@@ -133,6 +133,11 @@ impl<'s> Cluster<'s> {
         self.turn.as_ref().map_or(self.wave, |turn| turn.wave) == wave
     }
 
+    /// Whether the wave waits for it, soaks and is promoted for it: also if its labels have changed since its turn.
+    fn is_member_of(&self, wave: usize) -> bool {
+        self.wave == wave || self.counts_in(wave)
+    }
+
     /// Its health in a reading that counts.
     fn health(&self) -> Option<HealthState> {
         let before = self.turn.as_ref()?.read_before;
@@ -284,7 +289,7 @@ impl Step<'_> {
     /// Whether the next wave may begin, now that nobody of this one is under way.
     fn pass_gate(&mut self) -> bool {
         let (index, wave) = (self.rollout.wave, self.spec.waves.get(self.rollout.wave));
-        let mut members = self.clusters.iter().filter(|cluster| cluster.wave == index).peekable();
+        let mut members = self.clusters.iter().filter(|cluster| cluster.is_member_of(index)).peekable();
         let name = self.spec.wave_name(index).to_owned();
         if members.peek().is_none() {
             let is_selected = wave.is_some_and(|wave| matches!(wave.takes, Takes::Selected(_)));

@@ -739,3 +739,22 @@ fn a_turn_of_a_wave_that_was_taken_out_counts_in_the_last_one() {
     world.is(RolloutPhase::Stopped, Reason::Failures);
     assert_eq!(world.rollout.message, "1 of 2 clusters failed in wave rest, where 0 may");
 }
+
+#[test]
+fn a_canary_whose_labels_change_after_its_turn_is_soaked_and_promoted_all_the_same() {
+    let mut rollout = canary();
+    rollout["waves"][0]["soak"] = json!("1m");
+    rollout["waves"][0]["pause"] = json!(true);
+    let mut world = World::new(spec(&rollout, None), vec![cluster(1, &[true]), cluster(2, &[false])]);
+    world.tick();
+    assert_eq!(world.play(2), [1]);
+    world.at(1).selected = vec![false];
+    for _ in 0..6 {
+        world.is(RolloutPhase::Running, Reason::Soaking);
+        world.tick_after(Duration::from_secs(10));
+    }
+    world.is(RolloutPhase::Running, Reason::AwaitingPromotion);
+    world.rollout = world.rollout.clone().promote().expect("it waits");
+    assert_eq!(world.play(4), [2]);
+    world.is(RolloutPhase::Complete, Reason::None);
+}
