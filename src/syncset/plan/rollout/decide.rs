@@ -299,11 +299,12 @@ impl Step<'_> {
             self.wait(Reason::EmptyWave, format!("the selector of wave {name} matches no cluster"));
             return false;
         }
-        if !members.any(|cluster| self.is_settled(cluster)) {
+        // The last wave has no successor that would wait.
+        let is_enough = wave.is_none() && self.clusters.iter().any(Cluster::is_done);
+        if !is_enough && !members.any(|cluster| self.is_settled(cluster)) {
             self.wait(Reason::Unreachable, format!("all clusters of wave {name} are paused or do not answer"));
             return false;
         }
-        // The last wave has no successor that would wait.
         let Some(wave) = wave else { return true };
         let settled = *self.rollout.settled.get_or_insert(self.rollout.clock);
         if self.rollout.clock.saturating_sub(settled) < wave.soak {

@@ -758,3 +758,18 @@ fn a_canary_whose_labels_change_after_its_turn_is_soaked_and_promoted_all_the_sa
     assert_eq!(world.play(4), [2]);
     world.is(RolloutPhase::Complete, Reason::None);
 }
+
+#[test]
+fn a_rollout_completes_although_nobody_of_the_last_wave_can_be_reached_if_others_are_done() {
+    let mut world = World::new(spec(&canary(), None), vec![cluster(1, &[true]), cluster(2, &[false])]);
+    world.at(2).is_away = true;
+    world.tick();
+    assert_eq!(world.play(4), [1]);
+    world.is(RolloutPhase::Complete, Reason::None);
+    assert_eq!(world.rollout.stable, Some(2));
+    let mut world = World::new(spec(&json!({}), None), vec![cluster(1, &[])]);
+    world.at(1).is_away = true;
+    world.tick();
+    assert_eq!(world.play(4), []);
+    world.is(RolloutPhase::Running, Reason::Unreachable);
+}
