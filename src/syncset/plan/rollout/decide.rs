@@ -272,15 +272,13 @@ impl Step<'_> {
         waiting.sort_by_key(|cluster| (cluster.wave, cluster.seen.id));
         let is_under_way = is_waited_for || !waiting.is_empty();
         waiting.truncate(most.saturating_sub(under_way.len()));
-        // One that is back may have been settled before. The wave soaks again.
-        if waiting.iter().any(|cluster| cluster.seen.turn.as_ref().is_some_and(|turn| turn.number == Turn::LEFT)) {
-            (self.rollout.settled, self.rollout.checking) = (None, None);
-        }
         self.moves.extend(waiting.into_iter().map(|cluster| Move::Release {
             cluster: cluster.seen.id,
             read_before: cluster.seen.health.map(|reading| reading.at),
         }));
         if is_under_way {
+            // The wave soaks again after one that is back.
+            (self.rollout.settled, self.rollout.checking) = (None, None);
             self.wait(Reason::Releasing, String::new());
         }
         is_under_way

@@ -358,6 +358,12 @@ impl Model {
             match turn {
                 Some(turn) => {
                     prop_assert!(!after.is_under_way(seen, turn), "the next wave began before all were settled");
+                    let soak = self.spec.waves.get(wave).map_or(Duration::ZERO, |wave| wave.soak);
+                    let has_soaked = after.rollout.clock.saturating_sub(turn.released) >= soak;
+                    prop_assert!(
+                        turn.wave != wave || turn.revision != after.rollout.goal || has_soaked,
+                        "not all have soaked"
+                    );
                 }
                 None => prop_assert!(*of > wave || seen.is_away, "the next wave began without a cluster"),
             }

@@ -773,3 +773,24 @@ fn a_rollout_completes_although_nobody_of_the_last_wave_can_be_reached_if_others
     assert_eq!(world.play(4), []);
     world.is(RolloutPhase::Running, Reason::Unreachable);
 }
+
+#[test]
+fn a_cluster_that_is_back_for_the_first_time_during_the_soak_is_soaked_too() {
+    let mut rollout = canary();
+    rollout["waves"][0]["soak"] = json!("1m");
+    let clusters = vec![cluster(1, &[true]), cluster(2, &[true]), cluster(3, &[false])];
+    let mut world = World::new(spec(&rollout, None), clusters);
+    world.at(2).is_away = true;
+    world.tick();
+    assert_eq!(world.play(2), [1]);
+    world.tick_after(Duration::from_secs(10));
+    world.is(RolloutPhase::Running, Reason::Soaking);
+    world.at(2).is_away = false;
+    assert_eq!(world.play(2), [2]);
+    for _ in 0..6 {
+        world.is(RolloutPhase::Running, Reason::Soaking);
+        world.tick_after(Duration::from_secs(10));
+    }
+    assert_eq!(world.play(2), [3]);
+    world.is(RolloutPhase::Complete, Reason::None);
+}
