@@ -294,6 +294,26 @@ fn nobody_moves_before_the_guard_has_checked_and_while_it_holds() {
 }
 
 #[test]
+fn a_cluster_that_was_silent_before_its_turn_is_away_and_one_that_becomes_silent_in_it_is_not() {
+    run(async {
+        let mut world = World::new("silentbefore", 3, canary()).await;
+        let answers = "update towline_cluster set last_contact = clock_timestamp()";
+        world.stage.run(answers).await;
+        world.write("b").await;
+        assert_eq!(world.asked_by_a_roll().await, names(["c1"]));
+        world.reach("false", "where c.name = 'c1'").await;
+        world.roll().await;
+        assert_eq!(world.state().await, "Running Unreachable wave 0 goal 2 stable 1");
+        world.reach("true", "where c.name = 'c1'").await;
+        assert_eq!(world.asked_by_a_roll().await, names(["c1"]), "it has its turn again");
+        world.stage.run(answers).await;
+        world.reach("false", "where c.name = 'c1'").await;
+        world.roll().await;
+        assert_eq!(world.state().await, "Running Releasing wave 0 goal 2 stable 1");
+    });
+}
+
+#[test]
 fn a_cluster_that_leaves_the_syncset_stays_pinned_and_has_its_turn_again_when_it_is_back() {
     run(async {
         let mut rollout = canary();

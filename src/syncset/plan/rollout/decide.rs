@@ -37,7 +37,7 @@ pub fn decide(
     if !rollout.state.is_running() {
         return (rollout, Vec::new());
     }
-    let moves: Vec<Move> = observed.gone.iter().map(|cluster| Move::Leave { cluster: *cluster }).collect();
+    let mut moves: Vec<Move> = observed.gone.iter().map(|cluster| Move::Leave { cluster: *cluster }).collect();
     // With a mistyped selector a syncset is for nobody: that is no reason to have done with all waves.
     if observed.clusters.is_empty() {
         rollout.reason = Reason::EmptyWave;
@@ -50,7 +50,10 @@ pub fn decide(
     rollout.wave = rollout.wave.min(spec.waves.len());
     let waves = assign(syncset, spec, &observed.clusters);
     let clusters = observed.clusters.iter().zip(waves).map(|(seen, wave)| Cluster::of(seen, wave, spec, &rollout));
-    let mut step = Step { spec, clusters: clusters.collect(), rollout, moves };
+    let clusters: Vec<Cluster> = clusters.collect();
+    let missed = clusters.iter().filter(|cluster| cluster.has_missed_turn);
+    moves.extend(missed.map(|cluster| Move::Leave { cluster: cluster.seen.id }));
+    let mut step = Step { spec, clusters, rollout, moves };
     step.finish_turns();
     match step.rollout.state {
         RolloutPhase::RollingBack => step.go_back(observed.is_held),
@@ -110,6 +113,8 @@ struct Cluster<'s> {
     turn: Option<Turn>,
     /// Whether it has the goal without a turn.
     is_at_goal: bool,
+    /// Whether nobody knew that it was silent when its turn began: it is away like others, and has another one when it is back.
+    has_missed_turn: bool,
 }
 
 impl<'s> Cluster<'s> {
@@ -121,7 +126,8 @@ impl<'s> Cluster<'s> {
             // Waves may have been taken out since.
             turn.wave = turn.wave.min(spec.waves.len());
         }
-        Self { seen, wave, turn, is_at_goal }
+        let has_missed_turn = seen.was_silent && turn.as_ref().is_some_and(|turn| !turn.done);
+        Self { seen, wave, turn: turn.filter(|_| !has_missed_turn), is_at_goal, has_missed_turn }
     }
 
     fn is_done(&self) -> bool {

@@ -3,7 +3,7 @@
 //! The model has what the database would have, and clusters that apply what they are pinned to. All that happens to a rollout is an event:
 //! decisions, of which some are lost or made twice, work of clusters, their deaths and labels, edits, commands, restores.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
@@ -80,6 +80,8 @@ struct Model {
     kept: Vec<i32>,
     turns: BTreeMap<Uuid, Turn>,
     nodes: BTreeMap<Uuid, Node>,
+    /// Those that have answered since their turn began.
+    answered: BTreeSet<Uuid>,
     is_held: bool,
     now: Timestamp,
 }
@@ -209,8 +211,8 @@ impl Model {
             guarded: false,
         };
         let now = Timestamp::from_second(1_800_000_000).expect("a time");
-        let (version, kept, turns, is_held) = (0, vec![1], BTreeMap::new(), false);
-        Self { spec, rollout, version, kept, turns, nodes, is_held, now }
+        let (version, kept, turns, answered, is_held) = (0, vec![1], BTreeMap::new(), BTreeSet::new(), false);
+        Self { spec, rollout, version, kept, turns, nodes, answered, is_held, now }
     }
 
     fn observe(&self) -> Observed {
@@ -221,6 +223,7 @@ impl Model {
                 id: *id,
                 selected: (0..self.spec.waves.len()).map(|wave| node.labels & (1 << wave) != 0).collect(),
                 is_away: node.is_away(),
+                was_silent: node.is_silent && !self.answered.contains(id),
                 turn: self.turns.get(id).cloned(),
                 applied: applied.map_or(Applied::Not, |(_, applied)| applied),
                 health: node
@@ -256,13 +259,16 @@ impl Model {
                     let Rollout { goal, number, wave, clock, .. } = rollout;
                     let turn = Turn { revision: goal, number, wave, released: clock, done: false, read_before };
                     self.turns.insert(cluster, turn);
+                    self.answered.remove(&cluster);
                 }
                 Move::Done { cluster } => {
                     let turn = self.turns.get_mut(&cluster).expect("a turn");
                     (turn.done, turn.read_before) = (true, None);
                 }
                 Move::Leave { cluster } => {
-                    prop_assert!(self.nodes.get(&cluster).is_some_and(|node| !node.matches), "it has not left");
+                    let has_answered = self.answered.contains(&cluster);
+                    let may_leave = |node: &Node| !node.matches || (node.is_silent && !has_answered);
+                    prop_assert!(self.nodes.get(&cluster).is_some_and(may_leave), "it has not left");
                     self.turns.get_mut(&cluster).expect("a turn").number = 0;
                 }
                 Move::Reread { cluster, before } => {
@@ -404,6 +410,7 @@ impl Model {
         let turn = self.turns.get(&id);
         let pin = turn.map(|turn| turn.revision).or(self.rollout.stable);
         let Some(node) = self.nodes.get_mut(&id).filter(|node| !node.is_away()) else { return };
+        self.answered.insert(id);
         match pin {
             Some(pin) if node.matches => node.work(pin, turn, self.now),
             Some(_) => (node.applied, node.read) = (None, None),

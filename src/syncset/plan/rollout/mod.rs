@@ -185,7 +185,7 @@ pub struct Turn {
 }
 
 impl Turn {
-    /// The number of one that counts no more, since the syncset was not for the cluster meanwhile. No rollout has it.
+    /// The number of one that counts no more. No rollout has it.
     pub const LEFT: i64 = 0;
 }
 
@@ -197,6 +197,8 @@ pub struct Seen {
     pub selected: Vec<bool>,
     /// Whether it is paused, or was not reached when it was last asked.
     pub is_away: bool,
+    /// Whether it was not reached when it was last asked, and has not answered since its turn began: nothing of it has come to the cluster.
+    pub was_silent: bool,
     pub turn: Option<Turn>,
     pub applied: Applied,
     pub health: Option<HealthReading>,
@@ -239,7 +241,8 @@ pub enum Move {
     Release { cluster: Uuid, read_before: Option<Timestamp> },
     /// It is done: any reading of its health counts again.
     Done { cluster: Uuid },
-    /// Its turn counts no more. It stays pinned, and has another turn if the syncset is for it again.
+    /// Its turn counts no more: the syncset is not for it, or nothing of the turn has come to it. It stays pinned, and has another turn when
+    /// it is back.
     Leave { cluster: Uuid },
     /// Has its health read again.
     Reread { cluster: Uuid, before: Timestamp },

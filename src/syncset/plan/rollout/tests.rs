@@ -26,7 +26,15 @@ fn id(number: u128) -> Uuid {
 /// A cluster that has the stable revision; the first wave selects those that are selected.
 fn cluster(number: u128, selected: &[bool]) -> Seen {
     let selected = selected.to_vec();
-    Seen { id: id(number), selected, is_away: false, turn: None, applied: Applied::Not, health: None }
+    Seen {
+        id: id(number),
+        selected,
+        is_away: false,
+        was_silent: false,
+        turn: None,
+        applied: Applied::Not,
+        health: None,
+    }
 }
 
 /// A rollout of revision 2, with revision 1 on all clusters.
@@ -792,5 +800,36 @@ fn a_cluster_that_is_back_for_the_first_time_during_the_soak_is_soaked_too() {
         world.tick_after(Duration::from_secs(10));
     }
     assert_eq!(world.play(2), [3]);
+    world.is(RolloutPhase::Complete, Reason::None);
+}
+
+#[test]
+fn a_cluster_that_was_silent_before_its_turn_is_away_and_has_another_one_when_it_is_back() {
+    let clusters = vec![cluster(1, &[true]), cluster(2, &[true]), cluster(3, &[false])];
+    let mut world = World::new(spec(&canary(), Some("1m")), clusters);
+    world.tick();
+    world.tick();
+    assert_eq!(world.released(), [1]);
+    (world.at(1).is_away, world.at(1).was_silent) = (true, true);
+    world.tick();
+    assert_eq!(world.released(), [2], "it keeps no place");
+    let counts = count(SYNCSET, &world.spec, &world.rollout, &world.observed.clusters);
+    assert_eq!(counts[0], Counts { clusters: 2, released: 1, away: 1, ..Counts::default() });
+    world.apply(2, HealthState::Current);
+    world.tick();
+    for _ in 0..6 {
+        world.tick_after(Duration::from_secs(10));
+        world.is(RolloutPhase::Running, Reason::Releasing);
+    }
+    world.apply(3, HealthState::Current);
+    (world.at(1).is_away, world.at(1).was_silent) = (false, false);
+    world.tick();
+    assert_eq!(world.released(), [1, 3]);
+    for _ in 0..6 {
+        world.tick_after(Duration::from_secs(10));
+        world.is(RolloutPhase::Running, Reason::Releasing);
+    }
+    world.apply(1, HealthState::Current);
+    world.tick();
     world.is(RolloutPhase::Complete, Reason::None);
 }
