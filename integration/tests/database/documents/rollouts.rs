@@ -276,6 +276,30 @@ fn a_reading_from_before_a_turn_does_not_count() {
 }
 
 #[test]
+fn a_failure_from_before_a_turn_does_not_count() {
+    run(async {
+        let mut world = World::new("failedbefore", 2, canary()).await;
+        let (is_running, is_stopped) =
+            ("Running Releasing wave 0 goal 2 stable 1", "Stopped Failures wave 0 goal 2 stable 1");
+        let failure = "'Failure', 'ResourceInvalid', 'x'";
+        world.write("b").await;
+        world.roll().await;
+        world.result("c.name = 'c1'", failure).await;
+        world.roll().await;
+        assert_eq!(world.state().await, is_stopped);
+        // Somebody mends the cluster, and takes the content back and writes it again.
+        world.write("c").await;
+        world.write("b").await;
+        assert_eq!(world.asked_by_a_roll().await, names(["c1"]));
+        world.roll().await;
+        assert_eq!(world.state().await, is_running);
+        world.result("c.name = 'c1'", failure).await;
+        world.roll().await;
+        assert_eq!(world.state().await, is_stopped);
+    });
+}
+
+#[test]
 fn nobody_moves_before_the_guard_has_checked_and_while_it_holds() {
     run(async {
         let mut world = World::new("guardedrollouts", 12, json!({"maxConcurrent": 12})).await;
@@ -531,7 +555,7 @@ fn a_hub_without_rollouts_is_asked_for_them_once_and_a_rollout_costs_five_statem
             "select to_jsonb(r)",
             "with c as materialized",
             "update towline_rollout",
-            "insert into towline_turn",
+            "with u as",
             "with asked as",
             "COMMIT",
         ];

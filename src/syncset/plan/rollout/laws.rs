@@ -260,6 +260,8 @@ impl Model {
                     let turn = Turn { revision: goal, number, wave, released: clock, done: false, read_before };
                     self.turns.insert(cluster, turn);
                     self.answered.remove(&cluster);
+                    let node = self.nodes.get_mut(&cluster).expect("a cluster");
+                    node.applied = node.applied.filter(|(_, applied)| *applied == Applied::Fully);
                 }
                 Move::Done { cluster } => {
                     let turn = self.turns.get_mut(&cluster).expect("a turn");
