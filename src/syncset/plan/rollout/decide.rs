@@ -159,10 +159,10 @@ impl<'s> Cluster<'s> {
         self.seen.applied == Applied::Never || is_unhealthy || (!turn.done && is_late(turn.released)) || is_unchecked
     }
 
-    /// Whether its health is read again at the end of the soak. What has become silent long after its turn is not asked.
+    /// Whether its health is read again at the end of the soak. What is paused, or has become silent long after its turn, is not asked.
     fn is_asked(&self, rollout: &Rollout) -> bool {
-        let is_asked =
-            |turn: &Turn| turn.done && turn.read_before.is_some() && (turn.wave == rollout.wave || !self.seen.is_away);
+        let is_there = |turn: &Turn| !self.seen.is_paused && (turn.wave == rollout.wave || !self.seen.is_away);
+        let is_asked = |turn: &Turn| turn.done && turn.read_before.is_some() && is_there(turn);
         rollout.checking.is_some() && self.turn.as_ref().is_some_and(is_asked)
     }
 

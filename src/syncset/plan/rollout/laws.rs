@@ -223,6 +223,7 @@ impl Model {
                 id: *id,
                 selected: (0..self.spec.waves.len()).map(|wave| node.labels & (1 << wave) != 0).collect(),
                 is_away: node.is_away(),
+                is_paused: node.is_paused,
                 was_silent: node.is_silent && !self.answered.contains(id),
                 turn: self.turns.get(id).cloned(),
                 applied: applied.map_or(Applied::Not, |(_, applied)| applied),

@@ -197,6 +197,7 @@ pub struct Seen {
     pub selected: Vec<bool>,
     /// Whether it is paused, or was not reached when it was last asked.
     pub is_away: bool,
+    pub is_paused: bool,
     /// Whether it was not reached when it was last asked, and has not answered since its turn began: nothing of it has come to the cluster.
     pub was_silent: bool,
     pub turn: Option<Turn>,

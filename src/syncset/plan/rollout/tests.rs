@@ -30,6 +30,7 @@ fn cluster(number: u128, selected: &[bool]) -> Seen {
         id: id(number),
         selected,
         is_away: false,
+        is_paused: false,
         was_silent: false,
         turn: None,
         applied: Applied::Not,
@@ -832,4 +833,22 @@ fn a_cluster_that_was_silent_before_its_turn_is_away_and_has_another_one_when_it
     world.apply(1, HealthState::Current);
     world.tick();
     world.is(RolloutPhase::Complete, Reason::None);
+}
+
+#[test]
+fn whoever_is_paused_once_it_is_done_is_not_asked_at_the_end_of_the_soak() {
+    let mut rollout = canary();
+    rollout["waves"][0]["soak"] = json!("5s");
+    let clusters = vec![cluster(1, &[true]), cluster(2, &[true]), cluster(3, &[false])];
+    let mut world = World::new(spec(&rollout, Some("1m")), clusters);
+    world.tick();
+    assert_eq!(world.play(3), [1, 2]);
+    world.is(RolloutPhase::Running, Reason::Soaking);
+    (world.at(1).is_away, world.at(1).is_paused) = (true, true);
+    world.tick_after(Duration::from_secs(5));
+    world.is(RolloutPhase::Running, Reason::Checking);
+    // The other one is paused while it is asked.
+    (world.at(2).is_away, world.at(2).is_paused) = (true, true);
+    assert_eq!(world.play(2), [3]);
+    world.is(RolloutPhase::Running, Reason::Releasing);
 }
