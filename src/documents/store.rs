@@ -155,8 +155,7 @@ static SEALED: LazyLock<String> = LazyLock::new(|| text("(to_jsonb(t) - 'sealed'
 const ROLLOUT: &str = "coalesce((select jsonb_build_object('rollout', jsonb_strip_nulls(jsonb_build_object('state', n.state, \
      'reason', nullif(n.reason, ''), 'revision', n.goal, 'stable', r.stable, 'wave', case when n.state = 'Running' \
        then coalesce(t.data #>> array['spec', 'rollout', 'waves', n.wave::text, 'name'], 'rest') end))) \
-   from towline_rollout r cross join lateral (select r.started < r.edited \
-     and (r.state, r.reason) not in (('Stopped', 'Paused'), ('Stopped', 'Restored')) as begins) b \
+   from towline_rollout r cross join lateral (select towline_begins(r) as begins) b \
    cross join lateral (select case when b.begins then 'Running' else r.state end as state, \
      case when b.begins then 'Guarding' else r.reason end as reason, case when b.begins then r.newest else r.goal end as goal, \
      case when b.begins then 0 else r.wave end as wave) n where r.syncset = t.id), '{}')";

@@ -20,8 +20,8 @@ begin
   update towline_work set holder = null, token = token + 1, until = now() + interval '30 s';
   update towline_claim set holder = null, token = token + 1, until = now() + interval '30 s';
   -- What clusters have may not be what is stored: somebody has to look before more of them change.
-  update towline_rollout set state = 'Stopped', reason = 'Restored', message = '', guarded = false, since = clock_timestamp()
-    where state in ('Running', 'RollingBack') or (started < edited and (state, reason) <> ('Stopped', 'Paused'));
+  update towline_rollout r set state = 'Stopped', reason = 'Restored', message = '', guarded = false, since = clock_timestamp()
+    where r.state in ('Running', 'RollingBack') or towline_begins(r);
   insert into towline_history (at, actor, address, via, verb, details) values (clock_timestamp(), session_user,
     coalesce(host(inet_client_addr()), ''), 'database', 'renumber',
     jsonb_build_object('note', 'further versions are above ' || fresh || case when force then '' else ', since the origin is another one' end)::text);

@@ -372,3 +372,24 @@ fn unreachable_for(last_contact: Option<Timestamp>, now: Timestamp) -> String {
         |at| format!("unreachable for {}", spoken(at, now)),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_rollout_that_is_taken_out_is_told_as_well_as_the_waves_of_one_that_is_there() {
+        let of = |waves: &[&str]| {
+            let waves: Vec<Value> = waves.iter().map(|name| json!({ "name": name })).collect();
+            json!({ "rollout": { "waves": waves } })
+        };
+        let (none, waves) = (json!({}), "a change goes through its clusters in waves: ");
+        let taken_out = Some("it has none any more: its newest content goes to all clusters at once".to_owned());
+        assert_eq!(told_of_rollout(None, &of(&["a", "b"])), Some(format!("{waves}a, b, rest")));
+        assert_eq!(told_of_rollout(Some(&of(&["a"])), &of(&[])), Some(format!("{waves}rest")));
+        assert_eq!(told_of_rollout(Some(&of(&["a"])), &none), taken_out);
+        assert_eq!((told_of_rollout(Some(&none), &none), told_of_rollout(None, &none)), (None, None));
+    }
+}

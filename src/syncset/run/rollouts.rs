@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::db::{self, Database, Json, Row, Type, column};
 use crate::documents::{Author, Entry, IS_WHOLE, Key, Kind, ListError, Parameters};
-use crate::syncset::plan::rollout::{Reason, Refused, Rollout, State};
+use crate::syncset::plan::rollout::{Reason, Refused, Rollout, RolloutPhase};
 use crate::syncset::run::store::StoreError;
 
 /// The syncsets `c` that have a rollout `r`.
@@ -40,7 +40,6 @@ pub struct Stored {
     actor: String,
 }
 
-/// A rollout, and whose it is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ShownRollout {
     pub kind: Kind,
@@ -164,7 +163,7 @@ impl Stored {
             stable,
             goal,
             // One that only a newer release knows is left alone.
-            state: State::of_name(&self.state).unwrap_or(State::Stopped),
+            state: RolloutPhase::of_name(&self.state).unwrap_or(RolloutPhase::Stopped),
             reason: Reason::of_name(&self.reason).unwrap_or(Reason::Aborted),
             message,
             wave,
@@ -236,7 +235,7 @@ impl ShownRollout {
     fn begun(mut self) -> Self {
         if self.rollout.must_begin() {
             let rollout = &mut self.rollout;
-            (rollout.state, rollout.reason, rollout.goal) = (State::Running, Reason::Guarding, rollout.newest);
+            (rollout.state, rollout.reason, rollout.goal) = (RolloutPhase::Running, Reason::Guarding, rollout.newest);
             (rollout.wave, rollout.number, rollout.message) = (0, rollout.number.saturating_add(1), String::new());
             self.actor = String::new();
         }
@@ -256,7 +255,8 @@ impl ShownRollout {
 
     /// Whether it has stopped by itself.
     pub fn needs_somebody(&self) -> bool {
-        self.rollout.state == State::Stopped && matches!(self.rollout.reason, Reason::Failures | Reason::Restored)
+        self.rollout.state == RolloutPhase::Stopped
+            && matches!(self.rollout.reason, Reason::Failures | Reason::Restored)
     }
 
     /// What somebody can do, if it does not go on without.
@@ -267,7 +267,7 @@ impl ShownRollout {
             None => String::new(),
         };
         let step = match (self.rollout.state, self.rollout.reason) {
-            (State::RolledBack, _) => "correct the syncset: its clusters don't have what it says".to_owned(),
+            (RolloutPhase::RolledBack, _) => "correct the syncset: its clusters don't have what it says".to_owned(),
             (_, Reason::Held) => format!("take the change back, or `towline approve syncsets {name}`"),
             (_, Reason::EmptyWave) => "label clusters for the wave, or correct its selector".to_owned(),
             (_, Reason::Unreachable) => "make a cluster of the wave reachable, or resume it if it is paused".to_owned(),
@@ -316,7 +316,7 @@ pub async fn stopped_rollouts(database: &Database, most: i64) -> Result<(Vec<Sho
     const QUERY: &str = "stopped_rollouts";
     let text = format!(
         "select {}, count(*) over () {OF_ROLLOUTS} and r.state in ('Stopped', 'RolledBack') \
-           and (r.started = r.edited or (r.state = 'Stopped' and r.reason in ('Paused', 'Restored'))) \
+           and not towline_begins(r) \
          order by case when r.state = 'RolledBack' then 1 when r.reason in ('Failures', 'Restored') then 0 else 2 end, \
            r.since desc, c.kind, c.namespace, c.name limit $1",
         ShownRollout::COLUMNS
@@ -434,7 +434,7 @@ fn entry(key: &Key, order: &Order, before: &Rollout, after: &Rollout, by: &Autho
 #[cfg(test)]
 pub fn shown_for_tests() -> ShownRollout {
     let since = "9000-11-29T09:00:00Z".parse().expect("a time");
-    ShownRollout { since, ..tests::shown(State::Stopped, Reason::Failures) }
+    ShownRollout { since, ..tests::shown(RolloutPhase::Stopped, Reason::Failures) }
 }
 
 #[cfg(test)]
@@ -465,7 +465,7 @@ mod tests {
         }
     }
 
-    pub(super) fn shown(state: State, reason: Reason) -> ShownRollout {
+    pub(super) fn shown(state: RolloutPhase, reason: Reason) -> ShownRollout {
         let Stored { since, actor, .. } = stored();
         let rollout = Rollout { state, reason, ..stored().rollout() };
         let (namespace, name, wave) = ("team-a".to_owned(), "base".to_owned(), "canary".to_owned());
@@ -477,16 +477,16 @@ mod tests {
         let Stored { since, actor, .. } = stored();
         assert_eq!(Stored::of(&stored().rollout(), since, actor), stored());
         let of_later = Stored { state: "Waltzing".to_owned(), ..stored() };
-        assert_eq!(of_later.rollout().state, State::Stopped, "a state of a newer release is not moved");
+        assert_eq!(of_later.rollout().state, RolloutPhase::Stopped, "a state of a newer release is not moved");
     }
 
     #[test]
     fn each_state_that_does_not_go_on_by_itself_has_a_next_step_that_is_possible() {
         for reason in Reason::ALL {
             let state = match reason {
-                Reason::None => State::RolledBack,
-                Reason::Paused | Reason::Failures | Reason::Restored | Reason::Aborted => State::Stopped,
-                _ => State::Running,
+                Reason::None => RolloutPhase::RolledBack,
+                Reason::Paused | Reason::Failures | Reason::Restored | Reason::Aborted => RolloutPhase::Stopped,
+                _ => RolloutPhase::Running,
             };
             let shown = shown(state, reason);
             let step = shown.next_step().unwrap_or_default();
@@ -498,16 +498,16 @@ mod tests {
             let goes_on = matches!(reason, Reason::Guarding | Reason::Releasing | Reason::Soaking | Reason::Checking);
             assert_eq!(step.is_empty(), goes_on, "{reason:?}: {step}");
         }
-        assert_eq!(shown(State::Complete, Reason::None).next_step(), None);
-        assert!(possible(&shown(State::Running, Reason::AwaitingPromotion).rollout).contains(&"promote"));
+        assert_eq!(shown(RolloutPhase::Complete, Reason::None).next_step(), None);
+        assert!(possible(&shown(RolloutPhase::Running, Reason::AwaitingPromotion).rollout).contains(&"promote"));
     }
 
     #[test]
     fn an_edit_whose_rollout_has_yet_to_begin_is_not_shown_as_complete() {
-        let mut edited = shown(State::Complete, Reason::None);
+        let mut edited = shown(RolloutPhase::Complete, Reason::None);
         (edited.rollout.edited, edited.rollout.newest) = (4, 5);
         let begun = edited.begun();
         let told = (begun.rollout.state, begun.rollout.reason, begun.rollout.goal);
-        assert_eq!(told, (State::Running, Reason::Guarding, 5));
+        assert_eq!(told, (RolloutPhase::Running, Reason::Guarding, 5));
     }
 }

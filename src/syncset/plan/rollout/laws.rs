@@ -293,20 +293,50 @@ impl Model {
         let shown: usize = counted.iter().map(|wave| wave.clusters).sum();
         let all = self.nodes.values().filter(|node| node.matches).count();
         prop_assert_eq!(shown, all, "each cluster is shown in a wave");
+        before.check_failures(self, &observed, moves)?;
         before.check_releases(self, &observed, moves)?;
         before.check_gate(self, &observed)?;
         before.check_end(self, &observed)
     }
 
-    /// Whether a turn of the present rollout is neither done nor has failed.
-    fn is_under_way(&self, seen: &Seen, turn: &Turn) -> bool {
-        let is_of_this = turn.number == self.rollout.number && turn.revision == self.rollout.goal;
+    fn is_of_this(&self, turn: &Turn) -> bool {
+        turn.number == self.rollout.number && turn.revision == self.rollout.goal
+    }
+
+    /// Whether a turn has failed; that one is not checked at the end of the soak is another failure.
+    fn has_failed(&self, seen: &Seen, turn: &Turn) -> bool {
         let health =
             seen.health.filter(|reading| Some(reading.at) != turn.read_before).and_then(|reading| reading.state);
-        let has_failed = seen.applied == Applied::Never
+        seen.applied == Applied::Never
             || (self.spec.reads_health && health == Some(HealthState::Failed))
-            || self.rollout.clock.saturating_sub(turn.released) > WITHIN;
-        is_of_this && !turn.done && !has_failed
+            || (!turn.done && self.rollout.clock.saturating_sub(turn.released) > WITHIN)
+    }
+
+    /// Whether a turn of the present rollout is neither done nor has failed.
+    fn is_under_way(&self, seen: &Seen, turn: &Turn) -> bool {
+        self.is_of_this(turn) && !turn.done && !self.has_failed(seen, turn)
+    }
+
+    /// Before a decision: whether it goes on although too many have failed.
+    fn check_failures(&self, after: &Self, observed: &Observed, moves: &[Move]) -> Result<(), TestCaseError> {
+        let is_same = after.rollout.number == self.rollout.number && !self.rollout.must_begin();
+        if !is_same || self.rollout.state != RolloutPhase::Running || after.rollout.state == RolloutPhase::Stopped {
+            return Ok(());
+        }
+        let last = self.spec.waves.len();
+        let has_failed = |seen: &&Seen| {
+            let is_settled =
+                |of: &Move| [Move::Done { cluster: seen.id }, Move::Leave { cluster: seen.id }].contains(of);
+            let counts = |turn: &Turn| self.is_of_this(turn) && turn.wave.min(last) == self.rollout.wave.min(last);
+            let turn = seen.turn.as_ref().filter(|turn| counts(turn));
+            !moves.iter().any(is_settled) && turn.is_some_and(|turn| after.has_failed(seen, turn))
+        };
+        let failures = observed.clusters.iter().filter(has_failed).count();
+        let counts = count(SYNCSET, &self.spec, &self.rollout, &observed.clusters);
+        let size = counts.get(self.rollout.wave.min(last)).map_or(0, |wave| wave.clusters);
+        let allowed = self.spec.max_failures.of(size).max(self.rollout.tolerated);
+        prop_assert!(failures <= allowed, "it goes on with {failures} failures, where {allowed} may be");
+        Ok(())
     }
 
     /// Before a decision: whom it may release.
@@ -378,10 +408,7 @@ impl Model {
             }
         }
         let spec = self.spec.waves.get(wave).expect("a wave before the last one");
-        let had_turn = |seen: &Seen| {
-            let is_of_this = |turn: &&Turn| turn.number == self.rollout.number && turn.revision == self.rollout.goal;
-            seen.turn.as_ref().filter(is_of_this).is_some_and(|turn| turn.wave == wave)
-        };
+        let had_turn = |seen: &Seen| seen.turn.as_ref().is_some_and(|turn| self.is_of_this(turn) && turn.wave == wave);
         let is_empty = !waves.contains(&wave) && !observed.clusters.iter().any(had_turn);
         prop_assert!(is_empty || !spec.pause || self.rollout.promoted > wave, "it was not promoted");
         if !is_empty && !spec.soak.is_zero() {
