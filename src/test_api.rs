@@ -117,7 +117,7 @@ pub mod syncset {
             pub use crate::syncset::plan::guard::Cause;
         }
         pub mod health {
-            pub use crate::syncset::plan::health::{ObjectStatus, State, assess};
+            pub use crate::syncset::plan::health::{HealthState, ObjectStatus, assess};
         }
         pub mod name {
             pub use crate::syncset::plan::name::{Digest, ObjectRef, SyncSetKind, SyncSetName};

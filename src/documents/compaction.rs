@@ -157,20 +157,20 @@ async fn namespaces_with_records(database: &Database) -> Result<Vec<String>, db:
     rows.iter().map(|row| column::<&str>(QUERY, row, 0).map(str::to_owned)).collect()
 }
 
-/// The place of a record among those of its namespace: its time, as the database prints it, and its number.
-struct Place(String, i64);
+/// A record among those of its namespace: its time, as the database prints it, and its number.
+struct RecordId(String, i64);
 
 /// The newest record of a namespace that goes, if it has more than so many. To find it reads an index entry for each that stays.
-async fn last_to_forget(database: &Database, namespace: &str, most: u64) -> Result<Option<Place>, db::Error> {
+async fn last_to_forget(database: &Database, namespace: &str, most: u64) -> Result<Option<RecordId>, db::Error> {
     const QUERY: &str = "last_to_forget";
     const TEXT: &str = "select at::text, number from towline_forget_to($1, $2) where number is not null";
     let most = i64::try_from(most).unwrap_or(i64::MAX);
     let rows = database.all(QUERY, TEXT, &[(&namespace as _, Type::TEXT), (&most as _, Type::INT8)]).await?;
-    rows.first().map(|row| Ok(Place(column(QUERY, row, 0)?, column(QUERY, row, 1)?))).transpose()
+    rows.first().map(|row| Ok(RecordId(column(QUERY, row, 0)?, column(QUERY, row, 1)?))).transpose()
 }
 
 /// One step of the deletion of the records of a namespace up to this one. Returns how many it has deleted.
-async fn forget(database: &Database, grant: &Grant, namespace: &str, last: &Place) -> Result<i64, db::Error> {
+async fn forget(database: &Database, grant: &Grant, namespace: &str, last: &RecordId) -> Result<i64, db::Error> {
     const QUERY: &str = "forget_records";
     const TEXT: &str = "select towline_forget($1, $2, $3, $4::text::timestamptz, $5)";
     let holder = grant.holder.as_str();

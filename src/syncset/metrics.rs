@@ -9,7 +9,7 @@ use std::time::Duration;
 use metrics::{counter, gauge, histogram};
 use parking_lot::Mutex;
 
-use super::plan::health::State;
+use super::plan::health::HealthState;
 use super::plan::spec::Behavior;
 use super::run::applied::{Applied, MOST_LABELS, SelectorApplied};
 use super::run::counts::{Counted, RolloutGroup};
@@ -126,7 +126,7 @@ impl SyncsetMetrics {
         for (state, clusters) in &counted.states {
             gauge!(CLUSTERS, "state" => state.as_str()).set(count(*clusters));
         }
-        for state in State::ALL {
+        for state in HealthState::ALL {
             let syncsets = counted.health.get(&state).copied().unwrap_or_default();
             gauge!(HEALTH, "state" => state.as_str().to_ascii_lowercase()).set(count(syncsets));
         }

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::config::SYNCSETS;
 use super::metrics::SyncsetMetrics;
 use super::plan::guard::Cause;
-use super::plan::rollout::State;
+use super::plan::rollout::RolloutPhase;
 use super::plan::status::Reason;
 use super::run::counts::{Counted, FailingSyncset, RolloutGroup, SyncState, UnreachableCluster};
 use super::run::dispatch;
@@ -196,7 +196,7 @@ fn stopped(stopped: &ShownRollout) -> ListedObject {
     let ShownRollout { rollout, wave, since, .. } = stopped;
     let message = if rollout.message.is_empty() { String::new() } else { format!(": {}", rollout.message) };
     let cause = match rollout.state {
-        State::RolledBack => format!("its clusters went back to revision {}{message}", rollout.goal),
+        RolloutPhase::RolledBack => format!("its clusters went back to revision {}{message}", rollout.goal),
         _ => format!("its rollout has stopped in wave {wave} ({}){message}", rollout.reason.as_str()),
     };
     let shown = ListedObject::new(stopped.label(), ObjectState::Held, instant_of(*since));
@@ -346,7 +346,7 @@ mod tests {
     #[test]
     fn the_report_has_each_state_what_fails_what_is_held_and_how_far_the_dispatcher_is() {
         let mut back = shown_for_tests();
-        (back.rollout.state, back.rollout.goal, back.rollout.message) = (State::RolledBack, 2, String::new());
+        (back.rollout.state, back.rollout.goal, back.rollout.message) = (RolloutPhase::RolledBack, 2, String::new());
         let stopped = vec![shown_for_tests(), back];
         let latest = latest(Counted { suspended: vec![monitoring()], stopped, more_stopped: 5, ..counted() });
         let (shown, objects) = (report(&latest), facts(&latest).objects);

@@ -16,7 +16,7 @@ use towline::test_api::status::ObjectState;
 use towline::test_api::status_sync::{StatusSyncMetrics, WriteOutcome};
 use towline::test_api::syncset::dispatch::{DispatchObserver, SuspendedSyncset, Turn};
 use towline::test_api::syncset::plan::guard::Cause;
-use towline::test_api::syncset::plan::health::State;
+use towline::test_api::syncset::plan::health::HealthState;
 use towline::test_api::syncset::plan::spec::Behavior;
 use towline::test_api::syncset::work::{First, WorkObserver};
 use towline::test_api::syncset::{
@@ -279,7 +279,7 @@ fn syncsets(metrics: &SyncsetMetrics) {
     let work = Counts { running: 1, ready: 12, waiting: 13, oldest: Some(Duration::from_secs(6)) };
     let dispatcher = DispatcherState { lag, ..DispatcherState::default() };
     let states = SyncState::ALL.into_iter().zip(20..).collect();
-    let health = [(State::Current, 12), (State::Progressing, 13)].into();
+    let health = [(HealthState::Current, 12), (HealthState::Progressing, 13)].into();
     let suspended = SuspendedSyncset {
         id: uuid::Uuid::nil(),
         kind: String::new(),

@@ -10,8 +10,8 @@ use crate::db::{self, Database, Type, column};
 use crate::documents::{Counts, Parameters, WorkQueue};
 use crate::status::ObjectState;
 use crate::syncset::plan::action::PAUSES;
-use crate::syncset::plan::health::State;
-use crate::syncset::plan::rollout;
+use crate::syncset::plan::health::HealthState;
+use crate::syncset::plan::rollout::{Reason, RolloutPhase};
 use crate::syncset::plan::status::Unreachable;
 use crate::syncset::run::dispatch::{DispatchError, SuspendedSyncset, suspended};
 use crate::syncset::run::paused::{is_paused, pause};
@@ -73,7 +73,7 @@ impl SyncState {
 pub struct Counted {
     pub states: BTreeMap<SyncState, usize>,
     /// Syncsets whose health was read, each counted once per cluster.
-    pub health: BTreeMap<State, usize>,
+    pub health: BTreeMap<HealthState, usize>,
     /// Since when the oldest change that is due has been due.
     pub oldest: Option<Duration>,
     /// The newest failures.
@@ -130,15 +130,15 @@ impl RolloutGroup {
         }
     }
 
-    fn of(state: rollout::State, reason: &str) -> Self {
-        match (state, rollout::Reason::of_name(reason)) {
-            (rollout::State::Running, _) => Self::Running,
-            (rollout::State::Stopped, Some(rollout::Reason::Paused)) => Self::Paused,
-            (rollout::State::Stopped, Some(rollout::Reason::Aborted)) => Self::Aborted,
-            (rollout::State::Stopped, _) => Self::Stopped,
-            (rollout::State::RollingBack, _) => Self::RollingBack,
-            (rollout::State::RolledBack, _) => Self::RolledBack,
-            (rollout::State::Complete, _) => Self::Complete,
+    fn of(state: RolloutPhase, reason: &str) -> Self {
+        match (state, Reason::of_name(reason)) {
+            (RolloutPhase::Running, _) => Self::Running,
+            (RolloutPhase::Stopped, Some(Reason::Paused)) => Self::Paused,
+            (RolloutPhase::Stopped, Some(Reason::Aborted)) => Self::Aborted,
+            (RolloutPhase::Stopped, _) => Self::Stopped,
+            (RolloutPhase::RollingBack, _) => Self::RollingBack,
+            (RolloutPhase::RolledBack, _) => Self::RolledBack,
+            (RolloutPhase::Complete, _) => Self::Complete,
         }
     }
 }
@@ -281,7 +281,7 @@ impl Counted {
             let rollouts = column::<Option<&str>>(QUERY, row, 7)?.and_then(|text| serde_json::from_str(text).ok());
             let rollouts: Vec<(String, String, usize)> = rollouts.unwrap_or_default();
             for (state, reason, count) in rollouts {
-                let Some(state) = rollout::State::of_name(&state) else { continue };
+                let Some(state) = RolloutPhase::of_name(&state) else { continue };
                 *counted.rollouts.entry(RolloutGroup::of(state, &reason)).or_default() += count;
             }
         }

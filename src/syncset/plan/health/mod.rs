@@ -6,7 +6,8 @@
 //! A syncset that is current is read once more after 15 seconds, and then only after full passes. One that is not is read after 1, 2, 4 … 60 seconds, until everything is
 //! current or has failed, or until `within` has passed. Failed counts only if two readings, 15 seconds apart, say so.
 
-mod assess;
+mod assessment;
+mod kinds;
 mod rule;
 mod shown;
 
@@ -20,7 +21,9 @@ use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use assess::{Assessment, ObjectStatus, assess};
+pub use assessment::{Assessment, ObjectStatus};
+use assessment::{LONGEST_MESSAGE, NO_STATUS, shortened};
+pub use kinds::assess;
 pub use rule::{Rule, Rules};
 pub use shown::{Entry, explained};
 
@@ -38,8 +41,6 @@ const LATE: &str = "Late";
 const ASSUMED: &str = "Assumed";
 /// Most objects that are stored of a syncset on a cluster.
 const MOST_OBJECTS: usize = 100;
-/// Most characters of a message.
-const LONGEST_MESSAGE: usize = 256;
 
 /// `spec.health` of a syncset.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +53,7 @@ pub struct Settings {
 impl Settings {
     /// Whether the objects of a kind have to be read: those of its own rules, and what [`assess`] knows. Secrets are never read.
     pub fn reads(&self, group: &str, kind: &str) -> bool {
-        (group, kind) != ("", "Secret") && (self.rule(group, kind).is_some() || assess::is_assessed(group, kind))
+        (group, kind) != ("", "Secret") && (self.rule(group, kind).is_some() || kinds::is_assessed(group, kind))
     }
 
     pub fn rule(&self, group: &str, kind: &str) -> Option<&Rule> {
@@ -62,14 +63,14 @@ impl Settings {
 
 /// From the best to the worst. A syncset has the worst state of its objects, and a cluster that of its syncsets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum State {
+pub enum HealthState {
     Current,
     Progressing,
     Unknown,
     Failed,
 }
 
-impl State {
+impl HealthState {
     pub const ALL: [Self; 4] = [Self::Current, Self::Progressing, Self::Unknown, Self::Failed];
 
     pub fn as_str(self) -> &'static str {
@@ -85,7 +86,7 @@ impl State {
 /// What is known of the health of a syncset on a cluster, as it is stored (`towline_result.health`).
 ///
 /// All objects were current in a reading after the present apply exactly if the row's `result` is `Success`, `inputs` are those of the row
-/// (`health->>'inputs' = encode(inputs, 'hex')`), and `state` is `Current`: what was read with other inputs is never taken over. `read` is the time of
+/// (`health_inputs = inputs`), and `state` is `Current`: what was read with other inputs is never taken over. `read` is the time of
 /// that reading, and a later one has a later time. `next` is null once that was confirmed by a second reading.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Health {
@@ -94,7 +95,7 @@ pub struct Health {
     /// The UID of the cluster: of another one it says nothing.
     #[serde(default)]
     cluster: String,
-    pub state: State,
+    pub state: HealthState,
     /// Why it is not current, in a word.
     pub reason: String,
     pub message: String,
@@ -129,7 +130,7 @@ pub struct ObjectHealth {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub namespace: String,
     pub name: String,
-    pub state: State,
+    pub state: HealthState,
     pub reason: String,
     pub message: String,
     /// Since when state and reason are these.
@@ -159,13 +160,13 @@ impl Job {
     /// Of an object that is there.
     pub fn of(group: &str, kind: &str, object: &Value) -> Option<Self> {
         let uid = object.pointer("/metadata/uid").and_then(Value::as_str)?;
-        assess::has_finished(group, kind, object).then(|| Self::Finished(uid.to_owned()))
+        kinds::has_finished(group, kind, object).then(|| Self::Finished(uid.to_owned()))
     }
 }
 
 /// With what and on which cluster a syncset is applied.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<'p> {
+pub struct AppliedOn<'p> {
     pub inputs: Digest,
     /// The UID of the cluster.
     pub cluster: &'p str,
@@ -199,7 +200,7 @@ impl Health {
 
     /// Whether its objects were not current within their time, but for those that have failed.
     fn is_late(&self) -> bool {
-        let is_open = |object: &ObjectHealth| object.state != State::Failed;
+        let is_open = |object: &ObjectHealth| object.state != HealthState::Failed;
         self.reason == LATE || (self.next.is_none() && self.objects.iter().any(is_open))
     }
 
@@ -210,13 +211,13 @@ impl Health {
 
     /// What follows from a reading of all objects of a syncset.
     pub fn read(
-        place: Place<'_>,
+        applied_on: AppliedOn<'_>,
         previous: Option<&Self>,
         mut readings: Vec<Reading>,
         within: Duration,
         now: Timestamp,
     ) -> Self {
-        let Place { inputs, cluster } = place;
+        let AppliedOn { inputs, cluster } = applied_on;
         let previous = previous.filter(|previous| previous.is_on(Some(cluster)));
         // What else of the syncset has changed does not matter to a Job that is the same.
         let finished = finished_jobs(&mut readings, previous);
@@ -225,7 +226,7 @@ impl Health {
         let before = |object: &ObjectRef| previous?.objects.iter().find(|before| before.is(object));
         let has_no_status = |reading: &&Reading| reading.assessed.status == ObjectStatus::NoStatus;
         let assumed = readings.iter().find(has_no_status).map(|reading| {
-            assess::shortened(&format!("{} has no status, which counts as current", reading.object), LONGEST_MESSAGE)
+            shortened(&format!("{} has no status, which counts as current", reading.object), LONGEST_MESSAGE)
         });
         let mut objects: Vec<ObjectHealth> = readings
             .into_iter()
@@ -240,13 +241,13 @@ impl Health {
         // Of objects that are not stored nobody will know when they began to fail, so they are not waited for.
         let stored = || objects.iter().take(MOST_OBJECTS);
         let confirms = stored().filter_map(|object| object.confirmed_at(applied)).filter(|at| *at > now).min();
-        let is_settled = stored().all(|object| object.state == State::Failed);
+        let is_settled = stored().all(|object| object.state == HealthState::Failed);
         let worst = objects.first();
-        let state = worst.map_or(State::Current, |worst| worst.state);
+        let state = worst.map_or(HealthState::Current, |worst| worst.state);
         // Once it was settled, it has its time again; what is late stays late. The time in which nobody could read does not count.
         let unsettled = previous.filter(|previous| {
-            previous.state != State::Current
-                && state != State::Current
+            previous.state != HealthState::Current
+                && state != HealthState::Current
                 && (previous.next.is_some() || previous.is_late())
         });
         let (began, count) = unsettled.map_or((now, 0), |unsettled| {
@@ -258,10 +259,10 @@ impl Health {
         let wait = WAITS.0.saturating_mul(1 << count.min(30)).min(WAITS.1);
         let regular = (!is_settled && !is_late).then(|| after(now, wait));
         // What is current at once may only not have begun to crash.
-        let again = (state == State::Current).then(|| after(applied, CONFIRMED_AFTER)).filter(|at| *at > now);
+        let again = (state == HealthState::Current).then(|| after(applied, CONFIRMED_AFTER)).filter(|at| *at > now);
         let next = regular.into_iter().chain(confirms).chain(again).min().map(|next| next.max(after(now, WAITS.0)));
         let reason = match worst {
-            Some(_) if is_late && state != State::Failed => LATE.to_owned(),
+            Some(_) if is_late && state != HealthState::Failed => LATE.to_owned(),
             Some(worst) => worst.reason.clone(),
             None if assumed.is_some() => ASSUMED.to_owned(),
             None => String::new(),
@@ -324,9 +325,9 @@ impl ObjectHealth {
         let state = match status {
             ObjectStatus::Current => return None,
             ObjectStatus::NoStatus if now >= after(applied, CONFIRMED_AFTER) => return None,
-            ObjectStatus::Failed if is_confirmed => State::Failed,
-            ObjectStatus::NoStatus | ObjectStatus::Progressing | ObjectStatus::Failed => State::Progressing,
-            ObjectStatus::Unknown => State::Unknown,
+            ObjectStatus::Failed if is_confirmed => HealthState::Failed,
+            ObjectStatus::NoStatus | ObjectStatus::Progressing | ObjectStatus::Failed => HealthState::Progressing,
+            ObjectStatus::Unknown => HealthState::Unknown,
         };
         let same = before.filter(|before| (before.state, &before.reason) == (state, &reason));
         let since = same.map_or(now, |same| same.since);
@@ -345,8 +346,8 @@ impl ObjectHealth {
     /// From when another reading decides about it, if that is before the next regular one.
     fn confirmed_at(&self, applied: Timestamp) -> Option<Timestamp> {
         match self.failed {
-            Some(failed) if self.state != State::Failed => Some(after(failed, CONFIRMED_AFTER)),
-            None if self.reason == assess::NO_STATUS => Some(after(applied, CONFIRMED_AFTER)),
+            Some(failed) if self.state != HealthState::Failed => Some(after(failed, CONFIRMED_AFTER)),
+            None if self.reason == NO_STATUS => Some(after(applied, CONFIRMED_AFTER)),
             _ => None,
         }
     }
@@ -360,7 +361,7 @@ impl ObjectHealth {
             others => format!("; {others} more objects are not current"),
         };
         let room = LONGEST_MESSAGE.saturating_sub(more.chars().count());
-        assess::shortened(&format!("{} {place}{}: {}", self.kind, self.name, self.message), room) + &more
+        shortened(&format!("{} {place}{}: {}", self.kind, self.name, self.message), room) + &more
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::assess::{Assessment, ObjectStatus};
+use super::assessment::{Assessment, ObjectStatus};
 use crate::expression::{Expression, Facts};
 
 /// As the document has it.

@@ -3,11 +3,11 @@
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::{Health, ObjectHealth, Settings, State, assess, is_applied};
+use super::{Health, HealthState, ObjectHealth, Settings, is_applied, kinds};
 use crate::syncset::plan::name::{Digest, ObjectRef};
 use crate::syncset::plan::rows::ResultRow;
 
-/// State, rule and age of an object that a syncset sends. `age` says how long ago a time was.
+/// HealthState, rule and age of an object that a syncset sends. `age` says how long ago a time was.
 pub fn explained(
     object: &ObjectRef,
     settings: &Settings,
@@ -20,14 +20,14 @@ pub fn explained(
     }
     let rule = match settings.rule(group, kind) {
         Some(_) => "the syncset's rule for its kind",
-        None if assess::is_built_in(group) => "what its kind's controller says",
+        None if kinds::is_built_in(group) => "what its kind's controller says",
         None => "its conditions",
     };
     let Some(known) = known else { return format!("not read yet as it is wanted now; to be assessed by {rule}") };
     let read = age(known.read);
     match known.objects.iter().find(|stored| stored.is(object)) {
         Some(ObjectHealth { state, reason, message, since, .. }) => {
-            let late = if known.is_late() && *state != State::Failed { ", too late" } else { "" };
+            let late = if known.is_late() && *state != HealthState::Failed { ", too late" } else { "" };
             format!(
                 "{} for {}{late} ({reason}): {message}; read {read} ago, assessed by {rule}",
                 state.as_str(),
@@ -35,14 +35,14 @@ pub fn explained(
             )
         }
         None if known.more > 0 => "not known: more objects are not current than are noted".to_owned(),
-        None => format!("{}, read {read} ago, assessed by {rule}", State::Current.as_str()),
+        None => format!("{}, read {read} ago, assessed by {rule}", HealthState::Current.as_str()),
     }
 }
 
 /// The field `health` of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    pub state: State,
+    pub state: HealthState,
     /// Empty if it is current, unless that is only assumed.
     pub reason: String,
     pub message: String,
@@ -62,14 +62,14 @@ impl Entry {
                 || "the cluster does not answer, and its objects have not been read yet".to_owned(),
                 |health| format!("the cluster does not answer; it was {} at {:.0}", health.state.as_str(), health.read),
             );
-            return unread(State::Unknown, "Unreachable", message);
+            return unread(HealthState::Unknown, "Unreachable", message);
         }
         if !result.is_some_and(|result| is_applied(result, inputs)) {
             let message = "it has not been applied as it is now".to_owned();
-            return unread(State::Progressing, "NotApplied", message);
+            return unread(HealthState::Progressing, "NotApplied", message);
         }
         match health {
-            None => unread(State::Progressing, "Waiting", "its objects have not been read yet".to_owned()),
+            None => unread(HealthState::Progressing, "Waiting", "its objects have not been read yet".to_owned()),
             Some(Health { state, reason, message, since, .. }) => {
                 Self { state: *state, reason: reason.clone(), message: message.clone(), since: Some(*since) }
             }

@@ -8,8 +8,8 @@ use crate::syncset::plan::rows::Failure;
 use crate::syncset::plan::status::Reason;
 
 const INPUTS: Digest = Digest([7; 32]);
-const HERE: Place<'_> = Place { inputs: INPUTS, cluster: "here" };
-const OTHER_INPUTS: Place<'_> = Place { inputs: Digest([8; 32]), cluster: "here" };
+const HERE: AppliedOn<'_> = AppliedOn { inputs: INPUTS, cluster: "here" };
+const OTHER_INPUTS: AppliedOn<'_> = AppliedOn { inputs: Digest([8; 32]), cluster: "here" };
 const WITHIN: Duration = Duration::from_mins(2);
 
 fn at(second: i64) -> Timestamp {
@@ -28,14 +28,14 @@ fn object(name: &str) -> ObjectRef {
 fn reading(name: &str, status: ObjectStatus) -> Reading {
     let assessed = match status {
         ObjectStatus::Current => Assessment::current(),
-        ObjectStatus::NoStatus => Assessment::of(status, assess::NO_STATUS, "it has no status"),
+        ObjectStatus::NoStatus => Assessment::of(status, NO_STATUS, "it has no status"),
         _ => Assessment::of(status, "Why", &format!("{name} is so")),
     };
     Reading { object: object(name), assessed, job: None }
 }
 
 /// Reads an object again and again, from a first time on and whenever it is due, and returns the seconds, states and reasons.
-fn read_until(status: impl Fn(i64) -> ObjectStatus, last: i64) -> (Vec<(i64, State, String)>, Health) {
+fn read_until(status: impl Fn(i64) -> ObjectStatus, last: i64) -> (Vec<(i64, HealthState, String)>, Health) {
     let (mut second, mut read, mut health) = (0, Vec::new(), None);
     loop {
         let next = Health::read(HERE, health.as_ref(), vec![reading("web", status(second))], WITHIN, at(second));
@@ -49,59 +49,72 @@ fn read_until(status: impl Fn(i64) -> ObjectStatus, last: i64) -> (Vec<(i64, Sta
     }
 }
 
-fn seconds(read: &[(i64, State, String)]) -> Vec<i64> {
+fn seconds(read: &[(i64, HealthState, String)]) -> Vec<i64> {
     read.iter().map(|(second, ..)| *second).collect()
 }
 
 #[test]
 fn what_is_current_is_read_once_more_after_15_seconds() {
     let (read, health) = read_until(|_| ObjectStatus::Current, 1000);
-    assert_eq!((seconds(&read), health.state, health.next), (vec![0, 15], State::Current, None));
+    assert_eq!((seconds(&read), health.state, health.next), (vec![0, 15], HealthState::Current, None));
     assert!(health.objects.is_empty() && health.reason.is_empty() && health.message.is_empty());
     let nothing = Health::read(HERE, None, Vec::new(), WITHIN, at(0));
-    assert_eq!((nothing.state, nothing.next), (State::Current, Some(at(15))), "a syncset of ConfigMaps alone");
+    assert_eq!((nothing.state, nothing.next), (HealthState::Current, Some(at(15))), "a syncset of ConfigMaps alone");
     let (read, health) =
         read_until(|second| if second < 5 { ObjectStatus::Current } else { ObjectStatus::Failed }, 1000);
-    assert_eq!((seconds(&read)[..2].to_vec(), health.state), (vec![0, 15], State::Failed), "it began to crash later");
+    assert_eq!(
+        (seconds(&read)[..2].to_vec(), health.state),
+        (vec![0, 15], HealthState::Failed),
+        "it began to crash later"
+    );
 }
 
 #[test]
 fn what_is_not_current_is_read_after_1_2_4_and_at_most_60_seconds_until_it_is_late() {
     let (read, health) = read_until(|_| ObjectStatus::Progressing, 1000);
     assert_eq!(seconds(&read), [0, 1, 3, 7, 15, 31, 63, 123]);
-    assert_eq!((health.state, health.reason.as_str(), health.next), (State::Progressing, "Late", None));
+    assert_eq!((health.state, health.reason.as_str(), health.next), (HealthState::Progressing, "Late", None));
     assert_eq!(health.since, at(123));
     assert_eq!(health.message, "Deployment shop/web: web is so");
     let (read, health) =
         read_until(|second| if second < 20 { ObjectStatus::Progressing } else { ObjectStatus::Current }, 1000);
-    assert_eq!((seconds(&read), health.state), (vec![0, 1, 3, 7, 15, 31], State::Current));
+    assert_eq!((seconds(&read), health.state), (vec![0, 1, 3, 7, 15, 31], HealthState::Current));
     let (read, _) = read_until(|_| ObjectStatus::Unknown, 1000);
-    assert_eq!((read.len(), read[0].1), (8, State::Unknown), "what no rule understands may be understood later");
+    assert_eq!((read.len(), read[0].1), (8, HealthState::Unknown), "what no rule understands may be understood later");
 }
 
 #[test]
 fn an_object_has_failed_once_two_readings_15_seconds_apart_say_so() {
     let (read, health) = read_until(|_| ObjectStatus::Failed, 1000);
     assert_eq!(seconds(&read), [0, 1, 3, 7, 15]);
-    let states: Vec<State> = read.iter().map(|(_, state, _)| *state).collect();
-    assert_eq!(states, [State::Progressing, State::Progressing, State::Progressing, State::Progressing, State::Failed]);
+    let states: Vec<HealthState> = read.iter().map(|(_, state, _)| *state).collect();
+    assert_eq!(
+        states,
+        [
+            HealthState::Progressing,
+            HealthState::Progressing,
+            HealthState::Progressing,
+            HealthState::Progressing,
+            HealthState::Failed
+        ]
+    );
     assert_eq!((health.reason.as_str(), health.next), ("Why", None));
     // One that recovers in between never has.
     let flapping = |second: i64| if second % 2 == 0 { ObjectStatus::Failed } else { ObjectStatus::Progressing };
     let (read, _) = read_until(flapping, 1000);
-    assert!(read.iter().all(|(_, state, _)| *state == State::Progressing), "{read:?}");
+    assert!(read.iter().all(|(_, state, _)| *state == HealthState::Progressing), "{read:?}");
     // It is read at that very time, however long the wait is by then.
     let (read, health) =
         read_until(|second| if second < 63 { ObjectStatus::Progressing } else { ObjectStatus::Failed }, 1000);
-    assert_eq!((seconds(&read).split_off(6), health.state), (vec![63, 78], State::Failed));
+    assert_eq!((seconds(&read).split_off(6), health.state), (vec![63, 78], HealthState::Failed));
 }
 
 #[test]
 fn an_object_without_a_status_is_current_after_15_seconds_and_stays_so() {
     let (read, health) = read_until(|_| ObjectStatus::NoStatus, 1000);
-    assert_eq!((seconds(&read), health.state), (vec![0, 1, 3, 7, 15], State::Current));
+    assert_eq!((seconds(&read), health.state), (vec![0, 1, 3, 7, 15], HealthState::Current));
     let later = Health::read(HERE, Some(&health), vec![reading("web", ObjectStatus::NoStatus)], WITHIN, at(7200));
-    assert_eq!((later.state, later.since), (State::Current, health.since), "a full pass changes nothing");
+    assert_eq!((later.state, later.since), (HealthState::Current, health.since), "a full pass changes nothing");
     let told = (later.reason.as_str(), later.message.as_str());
     assert_eq!(told, ("Assumed", "Deployment.apps shop/web has no status, which counts as current"));
     let both = vec![reading("web", ObjectStatus::NoStatus), reading("other", ObjectStatus::Progressing)];
@@ -115,9 +128,9 @@ fn what_is_no_longer_current_has_its_time_again_and_what_is_late_has_not() {
     let again = Health::read(HERE, Some(&late), vec![reading("web", ObjectStatus::Progressing)], WITHIN, at(7200));
     assert_eq!((again.reason.as_str(), again.next, again.since), ("Late", None, late.since));
     let well = Health::read(HERE, Some(&again), vec![reading("web", ObjectStatus::Current)], WITHIN, at(14_400));
-    assert_eq!((well.state, well.next), (State::Current, None));
+    assert_eq!((well.state, well.next), (HealthState::Current, None));
     let ill = Health::read(HERE, Some(&well), vec![reading("web", ObjectStatus::Progressing)], WITHIN, at(21_600));
-    assert_eq!((ill.state, ill.reason.as_str(), ill.next), (State::Progressing, "Why", Some(at(21_601))));
+    assert_eq!((ill.state, ill.reason.as_str(), ill.next), (HealthState::Progressing, "Why", Some(at(21_601))));
 }
 
 #[test]
@@ -127,15 +140,15 @@ fn what_is_late_stays_so_beside_what_has_failed() {
     while let Some(next) = health.next {
         health = Health::read(HERE, Some(&health), both(ObjectStatus::Failed), WITHIN, next);
     }
-    assert_eq!((health.state, health.reason.as_str(), health.objects.len()), (State::Failed, "Why", 2));
+    assert_eq!((health.state, health.reason.as_str(), health.objects.len()), (HealthState::Failed, "Why", 2));
     let again = Health::read(HERE, Some(&health), both(ObjectStatus::Failed), WITHIN, at(7200));
     assert_eq!(
         (again.state, again.next, again.since),
-        (State::Failed, None, health.since),
+        (HealthState::Failed, None, health.since),
         "a full pass begins nothing"
     );
     let mended = Health::read(HERE, Some(&again), both(ObjectStatus::Current), WITHIN, at(14_400));
-    assert_eq!((mended.state, mended.reason.as_str(), mended.next), (State::Progressing, "Late", None));
+    assert_eq!((mended.state, mended.reason.as_str(), mended.next), (HealthState::Progressing, "Late", None));
 }
 
 #[test]
@@ -152,7 +165,7 @@ fn the_time_in_which_nobody_could_read_does_not_count() {
 fn a_failure_is_confirmed_also_when_it_is_late_and_behind_many_others() {
     let status = |second: i64| if second < 123 { ObjectStatus::Progressing } else { ObjectStatus::Failed };
     let (read, health) = read_until(status, 1000);
-    assert_eq!((seconds(&read).split_off(7), health.state, health.next), (vec![123, 138], State::Failed, None));
+    assert_eq!((seconds(&read).split_off(7), health.state, health.next), (vec![123, 138], HealthState::Failed, None));
     let all = || {
         (0..150)
             .map(|at| reading(&format!("a{at:03}"), ObjectStatus::Progressing))
@@ -160,7 +173,7 @@ fn a_failure_is_confirmed_also_when_it_is_late_and_behind_many_others() {
     };
     let first = Health::read(HERE, None, all().collect(), WITHIN, at(0));
     let second = Health::read(HERE, Some(&first), all().collect(), WITHIN, at(15));
-    assert_eq!((second.state, second.objects[0].name.as_str()), (State::Failed, "web"));
+    assert_eq!((second.state, second.objects[0].name.as_str()), (HealthState::Failed, "web"));
 }
 
 #[test]
@@ -168,7 +181,7 @@ fn a_reason_of_a_controller_is_only_shown() {
     let named = || {
         vec![Reading {
             object: object("web"),
-            assessed: Assessment::of(ObjectStatus::Progressing, assess::NO_STATUS, "m"),
+            assessed: Assessment::of(ObjectStatus::Progressing, NO_STATUS, "m"),
             job: None,
         }]
     };
@@ -185,16 +198,16 @@ fn a_reason_of_a_controller_is_only_shown() {
 fn other_inputs_begin_anew() {
     let (_, failed) = read_until(|_| ObjectStatus::Failed, 1000);
     let other = Health::read(OTHER_INPUTS, Some(&failed), vec![reading("web", ObjectStatus::Failed)], WITHIN, at(20));
-    assert_eq!((other.state, other.since, other.next), (State::Progressing, at(20), Some(at(21))));
+    assert_eq!((other.state, other.since, other.next), (HealthState::Progressing, at(20), Some(at(21))));
     assert!(!failed.is_of(Digest([8; 32])) && other.is_of(Digest([8; 32])));
 }
 
 #[test]
 fn another_cluster_begins_anew() {
     let (_, failed) = read_until(|_| ObjectStatus::Failed, 1000);
-    let there = Place { inputs: INPUTS, cluster: "there" };
+    let there = AppliedOn { inputs: INPUTS, cluster: "there" };
     let other = Health::read(there, Some(&failed), vec![reading("web", ObjectStatus::Failed)], WITHIN, at(20));
-    assert_eq!((other.state, other.since, other.next), (State::Progressing, at(20), Some(at(21))));
+    assert_eq!((other.state, other.since, other.next), (HealthState::Progressing, at(20), Some(at(21))));
     assert!(failed.is_on(Some("here")) && !failed.is_on(Some("there")) && !failed.is_on(None));
 }
 
@@ -205,13 +218,13 @@ fn a_job_that_was_seen_to_finish_and_is_gone_stays_current_until_another_one_is_
     let gone = |uid: &str| job(ObjectStatus::Progressing, Job::Gone(uid.to_owned()));
     let first = Health::read(HERE, None, vec![finished("u1")], WITHIN, at(0));
     let second = Health::read(HERE, Some(&first), vec![gone("u1")], WITHIN, at(15));
-    assert_eq!((second.state, second.next), (State::Current, None));
+    assert_eq!((second.state, second.next), (HealthState::Current, None));
     // Something else of the syncset has changed.
     let changed = Health::read(OTHER_INPUTS, Some(&second), vec![gone("u1")], WITHIN, at(20));
-    assert_eq!(changed.state, State::Current);
+    assert_eq!(changed.state, HealthState::Current);
     for (previous, gone_now) in [(None, "u1"), (Some(&changed), "u2")] {
         let unseen = Health::read(OTHER_INPUTS, previous, vec![gone(gone_now)], WITHIN, at(30));
-        assert_eq!(unseen.state, State::Progressing, "nobody has seen {gone_now} finish");
+        assert_eq!(unseen.state, HealthState::Progressing, "nobody has seen {gone_now} finish");
     }
 }
 
@@ -225,23 +238,23 @@ fn a_job_that_has_failed_and_is_gone_has_failed_until_another_one_is_sent() {
         health = Health::read(HERE, Some(&health), vec![gone("u1")], WITHIN, next);
     }
     let told = |health: &Health| (health.state, health.reason.clone(), health.objects[0].message.clone());
-    let expected = (State::Failed, "Why".to_owned(), "job is so".to_owned());
+    let expected = (HealthState::Failed, "Why".to_owned(), "job is so".to_owned());
     assert_eq!((told(&health), health.since), (expected.clone(), at(15)));
     let later = Health::read(HERE, Some(&health), vec![gone("u1")], WITHIN, at(7200));
     assert_eq!((told(&later), later.since, later.next), (expected, at(15), None));
     // Another one under its name, or something else of the syncset that has changed.
     let unseen = Health::read(HERE, Some(&later), vec![gone("u2")], WITHIN, at(7300));
-    assert_eq!(unseen.state, State::Progressing);
+    assert_eq!(unseen.state, HealthState::Progressing);
     let changed = Health::read(OTHER_INPUTS, Some(&later), vec![gone("u1")], WITHIN, at(7300));
     let confirmed = Health::read(OTHER_INPUTS, Some(&changed), vec![gone("u1")], WITHIN, at(7315));
-    assert_eq!((changed.state, confirmed.state), (State::Progressing, State::Failed), "it is the same Job");
+    assert_eq!((changed.state, confirmed.state), (HealthState::Progressing, HealthState::Failed), "it is the same Job");
     // Also of more than are stored.
     let many = |job_of: fn(String) -> Job| {
         (0..150).map(|at| job(&format!("a{at:03}"), ObjectStatus::Failed, job_of(format!("u{at}")))).collect::<Vec<_>>()
     };
     let first = Health::read(HERE, None, many(Job::Finished), WITHIN, at(0));
     let second = Health::read(HERE, Some(&first), many(Job::Gone), WITHIN, at(15));
-    assert_eq!((second.state, second.objects.len() + second.more), (State::Failed, 150));
+    assert_eq!((second.state, second.objects.len() + second.more), (HealthState::Failed, 150));
 }
 
 #[test]
@@ -274,7 +287,7 @@ fn more_objects_than_are_stored_are_read_no_longer_than_few() {
     let failing = || (0..150).map(|at| reading(&format!("a{at:03}"), ObjectStatus::Failed)).collect();
     let first = Health::read(HERE, None, failing(), WITHIN, at(0));
     let second = Health::read(HERE, Some(&first), failing(), WITHIN, at(20));
-    assert_eq!((second.state, second.next), (State::Failed, None));
+    assert_eq!((second.state, second.next), (HealthState::Failed, None));
 }
 
 #[test]
@@ -288,9 +301,9 @@ fn the_worst_object_speaks_for_all_and_the_others_are_counted() {
         reading("c", ObjectStatus::Current),
     ]);
     let health = Health::read(HERE, Some(&failed), readings, WITHIN, at(16));
-    assert_eq!((health.state, health.objects.len(), health.more), (State::Failed, MOST_OBJECTS, 52));
-    let states: Vec<State> = health.objects.iter().take(3).map(|object| object.state).collect();
-    assert_eq!(states, [State::Failed, State::Unknown, State::Progressing]);
+    assert_eq!((health.state, health.objects.len(), health.more), (HealthState::Failed, MOST_OBJECTS, 52));
+    let states: Vec<HealthState> = health.objects.iter().take(3).map(|object| object.state).collect();
+    assert_eq!(states, [HealthState::Failed, HealthState::Unknown, HealthState::Progressing]);
     assert_eq!(health.message, "Deployment shop/web: web is so; 151 more objects are not current");
     let long = Reading {
         object: object("a"),
@@ -560,7 +573,7 @@ fn kinds_are_assessed_by_what_their_controllers_say() {
         ("db.example.com", "Postgres", of(json!({}), json!({})), ObjectStatus::NoStatus, "NoStatus"),
         ("db.example.com", "Postgres", json!({"metadata": {}}), ObjectStatus::NoStatus, "NoStatus"),
     ] {
-        assert!(assess::is_assessed(group, kind), "{group} {kind}");
+        assert!(kinds::is_assessed(group, kind), "{group} {kind}");
         let assessed = assess(group, kind, &object, None);
         assert_eq!((assessed.status, assessed.reason.as_str()), (status, reason), "{kind}: {object}");
         assert_eq!(assessed.message.is_empty(), status == current, "{kind}: {assessed:?}");
@@ -568,7 +581,7 @@ fn kinds_are_assessed_by_what_their_controllers_say() {
     for (group, kind) in
         [("", "Secret"), ("", "ConfigMap"), ("rbac.authorization.k8s.io", "Role"), ("batch", "CronJob")]
     {
-        assert!(!assess::is_assessed(group, kind), "{kind} has nothing to assess, and a Secret is never read");
+        assert!(!kinds::is_assessed(group, kind), "{kind} has nothing to assess, and a Secret is never read");
     }
 }
 
@@ -711,15 +724,15 @@ proptest! {
             let readings: Vec<_> =
                 statuses.iter().enumerate().map(|(at, number)| reading(&format!("o{at}"), status(*number))).collect();
             let health = Health::read(HERE, before.as_ref(), readings, WITHIN, at(now));
-            let undecided = health.objects.iter().any(|object| object.state != State::Failed);
+            let undecided = health.objects.iter().any(|object| object.state != HealthState::Failed);
             let is_late = at(now) >= after(health.began, WITHIN);
             let confirms = health.objects.iter().any(|object| object.confirmed_at(health.applied).is_some_and(|then| then > at(now)));
-            let again = health.state == State::Current && at(now) < after(health.applied, CONFIRMED_AFTER);
+            let again = health.state == HealthState::Current && at(now) < after(health.applied, CONFIRMED_AFTER);
             prop_assert_eq!(health.next.is_some(), undecided && !is_late || confirms || again);
             prop_assert!(health.next.is_none_or(|next| next > at(now) && next <= at(now + 60)));
-            let worst = health.objects.iter().map(|object| object.state).max().unwrap_or(State::Current);
+            let worst = health.objects.iter().map(|object| object.state).max().unwrap_or(HealthState::Current);
             prop_assert_eq!(health.state, worst);
-            for object in health.objects.iter().filter(|object| object.state == State::Failed) {
+            for object in health.objects.iter().filter(|object| object.state == HealthState::Failed) {
                 let had = before.as_ref().and_then(|before| before.objects.iter().find(|had| had.name == object.name));
                 prop_assert!(had.is_some_and(|had| had.failed.is_some_and(|failed| at(now) >= after(failed, CONFIRMED_AFTER))));
             }

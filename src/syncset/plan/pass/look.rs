@@ -13,7 +13,7 @@ use super::item::{Check, Item, ItemState, KindKey, Work};
 use super::outcome::{Throttled, Verb};
 use super::stored::Facts;
 use super::target::{Compared, List, Page, Refusal, Refused, Resolution, Seen, Takeover, Target};
-use super::{Ended, Flow, MOST_REQUESTS, Pass, failure, is_throttled};
+use super::{EndsEarly, Flow, MOST_REQUESTS, Pass, failure, is_throttled};
 use crate::syncset::plan::name::ObjectRef;
 use crate::syncset::plan::object::{left_alone, may_end_by_itself};
 use crate::syncset::plan::ownership::without;
@@ -119,7 +119,7 @@ impl Pass {
             let most = MOST_REQUESTS.saturating_sub(self.requests).clamp(1, MOST_LISTS).min(self.listings.len());
             let lists: Vec<List<'_>> = self.listings.iter().take(most).map(Listing::next_page).collect();
             self.requests += most;
-            let pages = target.list(&lists).await.map_err(Ended::Stopped)?;
+            let pages = target.list(&lists).await.map_err(EndsEarly::Stopped)?;
             self.look_at_the_clock(target);
             self.requests = self.requests.saturating_sub(most.saturating_sub(pages.len()));
             let read: Vec<Listing> = self.listings.drain(..pages.len().min(most)).collect();
@@ -138,7 +138,7 @@ impl Pass {
                 let may_be_alone = self.count_throttled(throttled.iter().map(Listing::throttled).collect());
                 // What the others have brought is not asked for again.
                 self.wait_for(throttled);
-                target.throttled(may_be_alone).await.map_err(Ended::Stopped)?;
+                target.throttled(may_be_alone).await.map_err(EndsEarly::Stopped)?;
                 let refused: Vec<Listing> = self.listings.drain(..refusals.len()).collect();
                 for (listing, refused) in refused.into_iter().zip(refusals) {
                     self.page_read(listing, Err(refused));

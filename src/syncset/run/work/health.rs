@@ -15,7 +15,7 @@ use super::slot::ReconcileSlot;
 use super::worker::Worker;
 use crate::documents::Work;
 use crate::syncset::plan::health::{
-    self, Assessment, Entry, Health, Job, ObjectStatus, Place, Reading, Rules, Settings, assess,
+    self, AppliedOn, Assessment, Entry, Health, Job, ObjectStatus, Reading, Rules, Settings, assess,
 };
 use crate::syncset::plan::name::{ObjectRef, SyncSetName};
 use crate::syncset::plan::pass::{Refusal, Refused};
@@ -39,7 +39,7 @@ struct SentObject {
 const NOT_FOUND: &str = "NotFound";
 
 /// How a reading of health ended.
-pub(super) enum Ended {
+pub(super) enum ReadingEnd {
     Read(BTreeMap<Uuid, Health>),
     /// The cluster does not answer, or wants fewer requests.
     Stopped(Stop),
@@ -144,8 +144,8 @@ impl Worker {
         sent: Sent,
         own_slot: &mut ReconcileSlot,
         stopping: &CancellationToken,
-    ) -> Result<Ended, ReconcileError> {
-        let Some(cluster) = read.identity() else { return Ok(Ended::Read(BTreeMap::new())) };
+    ) -> Result<ReadingEnd, ReconcileError> {
+        let Some(cluster) = read.identity() else { return Ok(ReadingEnd::Read(BTreeMap::new())) };
         let before = self.store.health(work.cluster, sent.0.keys().copied()).await?;
         let mut found: BTreeMap<ObjectRef, (Assessment, Option<Job>)> = BTreeMap::new();
         let asked = sent.with_a_rule(&read.plan);
@@ -156,7 +156,7 @@ impl Worker {
                 self.begin_work(work, own_slot, stopping).await?;
             }
             if stopping.is_cancelled() {
-                return Ok(Ended::ShutsDown);
+                return Ok(ReadingEnd::ShutsDown);
             }
             let group = api_version.split_once('/').map_or("", |(group, _)| group);
             let take = |of: &ObjectRef, object: &Value| {
@@ -172,12 +172,12 @@ impl Worker {
                 // What takes too long may be this list alone.
                 Err(Stop::Silent { reason: Unreachable::ErrorConnectingToCluster, shown, .. }) => {
                     if let Err(stop) = executor.probe().await {
-                        return Ok(Ended::Stopped(stop));
+                        return Ok(ReadingEnd::Stopped(stop));
                     }
                     let unread = Refused { refusal: Refusal::Server, message: shown };
                     wanted.iter().map(|object| (object.clone(), Err(unread.clone()))).collect()
                 }
-                Err(stop) => return Ok(Ended::Stopped(stop)),
+                Err(stop) => return Ok(ReadingEnd::Stopped(stop)),
             };
             for object in wanted {
                 let of_object = match answers.remove(&object) {
@@ -210,8 +210,8 @@ impl Worker {
                 Some(Reading { object, assessed, job })
             };
             let readings = objects.into_iter().filter_map(reading).collect();
-            Some((id, Health::read(Place { inputs, cluster }, before.get(&id), readings, within, now)))
+            Some((id, Health::read(AppliedOn { inputs, cluster }, before.get(&id), readings, within, now)))
         };
-        Ok(Ended::Read(sent.0.into_iter().filter_map(of_syncset).collect()))
+        Ok(ReadingEnd::Read(sent.0.into_iter().filter_map(of_syncset).collect()))
     }
 }
