@@ -14,7 +14,7 @@ use super::table;
 use crate::cluster::full_text;
 use crate::job::command::{Exit, complain};
 use crate::job::output::{Output, one_line, plain, yaml};
-use crate::job::screen::Screen;
+use crate::job::terminal::Screen;
 
 /// Between two answers.
 const EVERY: Duration = Duration::from_secs(2);

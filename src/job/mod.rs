@@ -7,17 +7,15 @@ pub mod check;
 pub mod client;
 pub mod command;
 mod config;
-pub mod consent;
 mod database;
 mod environment;
 mod list;
 mod not_listed;
 pub mod output;
 pub mod permission;
-pub mod progress;
 mod role;
 pub mod routes;
-pub mod screen;
+pub mod terminal;
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;

@@ -10,6 +10,8 @@ mod process;
 mod recorders;
 mod totals;
 
+use std::sync::LazyLock;
+
 pub use families::{Family, Series, render as render_families};
 pub use logging::{InstallLog, install as install_log};
 pub use metrics::{InstallMetrics, Metric, MetricKind, describe, install as install_metrics, recorder};
@@ -22,3 +24,9 @@ pub use totals::Totals;
 
 /// The running version, as in `Cargo.toml`.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// The version; a release also says the commit that it was built from, and that commit's date.
+pub static LONG_VERSION: LazyLock<String> =
+    LazyLock::new(|| match (option_env!("TOWLINE_COMMIT"), option_env!("TOWLINE_DATE")) {
+        (Some(commit), Some(date)) => format!("{VERSION} ({commit}, {date})"),
+        _ => VERSION.to_owned(),
+    });

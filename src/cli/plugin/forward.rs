@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio::io::DuplexStream;
 
 use super::super::client::{self, AdminUrl, converse, request};
-use super::Error;
+use super::error::Error;
 use super::pods::{Release, Replica, Unclear, choose, replicas_of};
 use crate::cluster::{Cluster, context_of, full_text};
 use crate::config::{ClusterAccess, ClusterConfig, ClusterName};
@@ -27,7 +27,7 @@ const LONGEST_OPEN: Duration = Duration::from_secs(5);
 
 /// Which pods a command is for.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
-pub(super) struct Place {
+pub(super) struct PodChoice {
     /// Kubeconfig file
     #[arg(long, global = true, value_name = "FILE")]
     pub(super) kubeconfig: Option<PathBuf>,
@@ -45,7 +45,7 @@ pub(super) struct Place {
     pub(super) release: Option<String>,
 }
 
-/// The pods of a place.
+/// The pods that were chosen.
 pub(super) struct Pods {
     cluster: Cluster,
     /// All of them, if it is none.
@@ -74,8 +74,8 @@ impl Drop for Open {
 }
 
 impl Pods {
-    pub(super) async fn of(place: &Place) -> Result<Self, Error> {
-        let Place { kubeconfig, context, namespace, all_namespaces, release } = place.clone();
+    pub(super) async fn of(choice: &PodChoice) -> Result<Self, Error> {
+        let PodChoice { kubeconfig, context, namespace, all_namespaces, release } = choice.clone();
         // Somebody may make another context the current one while this runs.
         let resolved = context_of(kubeconfig.as_ref(), context.as_deref());
         let context = context.or_else(|| resolved.as_ref().map(|resolved| resolved.name.clone()));

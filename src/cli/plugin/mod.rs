@@ -4,6 +4,7 @@
 //! `pods` chooses the replicas, `replicas` merges what they say and finds the one that runs a section: both are pure. `forward` talks to the API
 //! server, and `page` serves the page at an address of this machine.
 
+pub(super) mod error;
 mod forward;
 mod page;
 mod pods;
@@ -24,72 +25,19 @@ use http::{Method, StatusCode};
 use serde_json::Value;
 
 use super::client::{self, Daemon};
-use super::{ExplainCommand, LONG_VERSION, Remote, ResyncCommand};
+use super::orders::{ExplainCommand, Remote, ResyncCommand};
 use crate::cluster::full_text;
 use crate::job::command::{Exit, complain};
-use forward::{Place, Pods};
-use pods::{Release, Replica};
+use crate::telemetry::LONG_VERSION;
+use error::Error;
+use forward::{PodChoice, Pods};
+use pods::Replica;
 use replicas::{NotRun, Said, merged, runner, silent};
 
 /// What kubectl calls its plugins' files.
 const FILE: &str = "kubectl-towline";
 /// Deadline for what a replica says of itself: its own reports take five seconds if an actor hangs.
 const LONGEST_STATUS: Duration = Duration::from_secs(7);
-
-/// Why a release can't be asked.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    #[error("failed to connect to the cluster: {0}")]
-    Cluster(String),
-    #[error("failed to list pods: {0}")]
-    List(String),
-    #[error(
-        "there are several releases {place}; name one with --release NAME, and its namespace with -n NAMESPACE: {}",
-        told(releases)
-    )]
-    SeveralReleases { place: String, releases: Vec<Release> },
-    #[error("{}", nobody(place, release.as_deref(), there))]
-    NoPods { place: String, release: Option<String>, there: Vec<Release> },
-    /// Nothing has been sent to it.
-    #[error("failed to reach the admin server of {replica}: {reason}")]
-    Unreached { replica: String, reason: String },
-    #[error("lost the connection to {replica}, which may have carried out the order: {reason}")]
-    Interrupted { replica: String, reason: String },
-    #[error(transparent)]
-    NotRun(#[from] NotRun),
-    /// Whoever may make pods in some namespace could receive it.
-    #[error(
-        "a token is only sent to pods of a namespace that is named: use -n NAMESPACE (not -A), or a context with a namespace"
-    )]
-    Token,
-    #[error("failed to listen on this machine")]
-    Listen(#[source] std::io::Error),
-}
-
-impl Error {
-    pub fn exit(&self) -> Exit {
-        match self {
-            Self::SeveralReleases { .. } | Self::Token => Exit::Usage,
-            _ => Exit::Failed,
-        }
-    }
-
-    /// Whether another attempt may succeed.
-    pub fn is_outage(&self) -> bool {
-        !matches!(self, Self::SeveralReleases { .. } | Self::Token | Self::Listen(_))
-    }
-}
-
-fn told(releases: &[Release]) -> String {
-    releases.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-}
-
-fn nobody(place: &str, release: Option<&str>, there: &[Release]) -> String {
-    match release {
-        Some(release) => format!("there is no release {release} {place}, but {}", told(there)),
-        None => format!("there are no pods with the label app.kubernetes.io/name=towline {place}"),
-    }
-}
 
 /// The command line of `kubectl towline`.
 #[derive(Debug, PartialEq, Eq, Parser)]
@@ -101,7 +49,7 @@ fn nobody(place: &str, release: Option<&str>, there: &[Release]) -> String {
 )]
 pub struct Plugin {
     #[command(flatten)]
-    place: Place,
+    choice: PodChoice,
     #[command(subcommand)]
     command: Command,
 }
@@ -153,7 +101,7 @@ impl Plugin {
 
     /// Asks the replicas and writes the answer. Needs a tokio runtime.
     pub async fn execute(self, out: &mut impl Write) -> Result<Exit, client::Error> {
-        let pods = Pods::of(&self.place).await?;
+        let pods = Pods::of(&self.choice).await?;
         let remote = match self.command {
             // The page asks for the token.
             Command::Ui { .. } if !pods.is_named => return Err(Error::Token.into()),
@@ -303,14 +251,14 @@ mod tests {
     }
 
     #[test]
-    fn options_of_the_place_go_before_and_behind_the_command() {
+    fn options_that_choose_pods_go_before_and_behind_the_command() {
         for line in [
             "kubectl-towline -n edge --release one --context lab status",
             "kubectl-towline status --namespace edge --release=one --context lab",
         ] {
-            let Plugin { place, command } = parse(line).expect("a command");
-            assert_eq!(place.namespace.as_deref(), Some("edge"), "{line}");
-            assert_eq!((place.release.as_deref(), place.context.as_deref()), (Some("one"), Some("lab")), "{line}");
+            let Plugin { choice, command } = parse(line).expect("a command");
+            assert_eq!(choice.namespace.as_deref(), Some("edge"), "{line}");
+            assert_eq!((choice.release.as_deref(), choice.context.as_deref()), (Some("one"), Some("lab")), "{line}");
             assert!(matches!(command, Command::Remote(Remote::Status(_))), "{line}");
         }
         let kind = |line: &str| parse(line).expect_err("no command").kind();

@@ -10,10 +10,11 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::super::client;
+use super::error::Error;
 use super::forward::{Forwarded, Pods};
 use super::pods::Replica;
 use super::replicas::{NotRun, runs, silent};
-use super::{Error, said_by_all};
+use super::said_by_all;
 use crate::actor::Backoff;
 use crate::cluster::full_text;
 use crate::job::command::{Exit, complain};

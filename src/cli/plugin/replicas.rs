@@ -38,7 +38,6 @@ fn silence(silent: &[String]) -> String {
     if silent.is_empty() { String::new() } else { format!(" ({})", silent.join("; ")) }
 }
 
-/// The sections of a status.
 fn sections(status: &Value) -> impl Iterator<Item = (&String, &Value)> {
     status.get("sections").and_then(Value::as_object).into_iter().flatten()
 }
@@ -64,7 +63,6 @@ fn answers(said: &[Said]) -> Vec<(&Replica, &Value)> {
     said.iter().filter_map(|said| Some((&said.replica, said.status.as_ref().ok()?))).collect()
 }
 
-/// The replica that runs a section.
 pub(super) fn runner<'s>(section: &str, said: &'s [Said]) -> Result<&'s Replica, NotRun> {
     let (answers, silent) = (answers(said), silent(said));
     if answers.is_empty() {

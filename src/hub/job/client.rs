@@ -15,7 +15,7 @@ use crate::job::check::say;
 use crate::job::client::{Error, HubAccess, HubClient, encode, filters, path_of, task, told};
 use crate::job::command::{Exit, JobCommand, Load, complain, remark};
 use crate::job::output::{Format, Output, Results, padded, widths, yaml};
-use crate::job::progress::telling;
+use crate::job::terminal::telling;
 
 /// Before a watch is begun again that has ended without an event.
 const RECONNECT: Duration = Duration::from_secs(1);

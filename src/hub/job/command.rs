@@ -18,7 +18,7 @@ use crate::db::migrations::Status;
 use crate::documents::{self, SCHEMA};
 use crate::job::command::{Exit, JobCommand, Load, Order, complain};
 use crate::job::output::{Format, Output};
-use crate::job::progress::telling;
+use crate::job::terminal::telling;
 use crate::job::{Config, Environment, JobList};
 
 /// The part of `--help` about the environment.

@@ -19,8 +19,8 @@ use crate::config::{ClusterName, ResourceId};
 use crate::job::Config;
 use crate::job::check::{collected, reach, say};
 use crate::job::command::{ConfigFile, Exit, JobCommand, Load, Order, complain, remark};
-use crate::job::consent::{Yes, consent};
 use crate::job::output::{Format, Output, Results};
+use crate::job::terminal::{Yes, consent};
 use crate::resource_sync::config::SyncConfig;
 use crate::resource_sync::job::sections;
 use crate::resource_sync::plan::marks::{Note, local_cluster_mark};
@@ -74,7 +74,6 @@ pub fn command() -> JobCommand {
 /// A write is tried this often on an object that keeps changing.
 const ATTEMPTS: usize = 5;
 
-/// A kind in a cluster.
 #[derive(Clone, PartialEq, Eq)]
 struct KindInCluster {
     cluster: ClusterName,

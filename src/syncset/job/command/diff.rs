@@ -11,7 +11,7 @@ use crate::job::check::say;
 use crate::job::client::{Error, HubAccess, HubClient, complain_of};
 use crate::job::command::{Exit, complain};
 use crate::job::output::{Format, Output};
-use crate::job::progress::telling;
+use crate::job::terminal::telling;
 
 /// Most notes that are shown of a cluster, unless the table is wide.
 const MOST_NOTES: usize = 5;

@@ -12,9 +12,8 @@ use crate::cluster::full_text;
 use crate::documents::Kind;
 use crate::job::client::{Error, HubAccess, HubClient, path_of};
 use crate::job::command::{Exit, complain};
-use crate::job::consent::{Yes, consent};
 use crate::job::output::{Format, Output, age, one_line, or_nothing, plain, table};
-use crate::job::screen::Screen;
+use crate::job::terminal::{Screen, Yes, consent};
 
 /// Between two answers, of `status --watch`.
 const EVERY: Duration = Duration::from_secs(2);
