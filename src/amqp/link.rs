@@ -10,13 +10,13 @@ use async_rs::traits::Reactor;
 use lapin::tcp::{AsyncTcpStream, RustlsConnector};
 use lapin::uri::{AMQPAuthority, AMQPQueryString, AMQPScheme, AMQPUri, AMQPUserInfo};
 use lapin::{Channel, Connection, ConnectionProperties};
+use rustls::ClientConfig;
 use secrecy::ExposeSecret;
 use tokio::time::{sleep, timeout};
 
 use super::error::Error;
-use super::source::AmqpSource;
-use super::tls;
-use super::url::AmqpUrl;
+use super::url::{AmqpSource, AmqpUrl};
+use crate::http::{TrustError, client_config_as};
 
 /// Longest wait for a connection that can be used.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
@@ -47,7 +47,7 @@ impl Link {
     /// Connects. `name` is what the broker's tools show of the connection.
     pub async fn connect(source: &AmqpSource, name: &str) -> Result<Self, Error> {
         let url = source.url()?;
-        let tls = tls::config(&url).await?.map(RustlsConnector::from);
+        let tls = tls_config(&url).await?.map(RustlsConnector::from);
         let socket = Socket::default();
         let mut ends = Ends(socket.clone(), true);
         let (kept, host, port) = (socket.clone(), url.host.trim_matches(['[', ']']).to_owned(), url.port);
@@ -181,4 +181,23 @@ fn uri(url: &AmqpUrl) -> AMQPUri {
         vhost: url.vhost.clone(),
         query: AMQPQueryString { heartbeat: Some(HEARTBEAT), ..AMQPQueryString::default() },
     }
+}
+
+/// TLS for a connection to this URL, with the system's authorities and those of the URL; none without TLS. The files
+/// are read for each connection, so that they may change.
+async fn tls_config(url: &AmqpUrl) -> Result<Option<Arc<ClientConfig>>, Error> {
+    if !url.is_tls {
+        return Ok(None);
+    }
+    let files = url.files.clone();
+    let read = move || {
+        let identity = files.identity.as_ref().map(|(certificate, key)| (certificate.as_path(), key.as_path()));
+        client_config_as(files.authorities.as_deref(), identity)
+    };
+    let read: Result<ClientConfig, TrustError> = match tokio::task::spawn_blocking(read).await {
+        Ok(read) => read,
+        // The runtime is ending.
+        Err(_) => std::future::pending().await,
+    };
+    read.map(|config| Some(Arc::new(config))).map_err(Error::Tls)
 }

@@ -9,11 +9,8 @@
 
 mod error;
 mod link;
-mod source;
-mod tls;
 mod url;
 
 pub use error::Error;
 pub use link::Link;
-pub use source::AmqpSource;
-pub use url::{AmqpUrl, InvalidUrl};
+pub use url::{AmqpSource, AmqpUrl, InvalidUrl};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::blocking::ShutsDown;
 use super::document::UnreadableRow;
 use super::problem::{Problem, ProblemKind};
-use super::whole;
+use super::restored::NOT_WHOLE;
 use crate::db;
 
 /// A failed attempt may succeed after this.
@@ -21,7 +21,7 @@ pub enum ListError {
     #[error("failed to read documents")]
     Database(#[from] db::Error),
     /// The documents are not those of its versions, or not all of them. Another attempt may succeed.
-    #[error("{}", whole::REASON)]
+    #[error("{}", NOT_WHOLE)]
     Restoring,
     /// The rows of a page lack one between others. They never do.
     #[error("an item of the page is missing")]

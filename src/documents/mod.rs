@@ -41,9 +41,8 @@ mod operations;
 mod patch_text;
 mod places;
 mod problem;
-mod renumber;
+mod restored;
 mod schema;
-mod schema_state;
 mod selected;
 mod selector;
 mod shared;
@@ -52,7 +51,6 @@ mod syncset_health;
 mod tail;
 mod template;
 mod validate;
-mod whole;
 mod work;
 mod writer;
 
@@ -80,9 +78,8 @@ pub use operations::Operations;
 pub use patch_text::{PatchForm, PatchReader, has_owners};
 pub use places::{Place, Places, Taker};
 pub use problem::{Cause, Fault, Problem, ProblemKind};
-pub use renumber::renumber;
-pub use schema::{Migrated, SCHEMA, migrate};
-pub use schema_state::SchemaState;
+pub use restored::{IS_WHOLE, renumber};
+pub use schema::{Migrated, SCHEMA, SchemaState, migrate};
 pub use selected::{missing_clusters, selected_ids};
 pub use selector::{Parameters, label_condition, label_conditions};
 pub use shared::Shared;
@@ -93,7 +90,6 @@ pub use validate::{
     FIELD_POINTERS, FieldPointer, HEALTH_WITHIN, IGNORE_FIELDS, PATH_SEGMENT, field_pointers, group_of, health_within,
     is_directive, is_forbidden_kind, is_kind, is_path_segment, key_of_body, requirements_of,
 };
-pub use whole::CONDITION as IS_WHOLE;
 pub use work::{
     ClaimLimits, ClaimSlot, ClaimSlots, Counts, Finished, Namespaces, Shares, Turns, Work, WorkConsumer, WorkEnd,
     WorkQueue,

@@ -25,6 +25,18 @@ pub const SCHEMA: Migrations = Migrations::new(
 )
 .recorded(RECORD);
 
+/// Whether the schema is there, as everything sees it that waits for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SchemaState {
+    Missing {
+        reason: String,
+        /// Why, for clients: nothing that the server says.
+        told: &'static str,
+    },
+    /// It is as this release needs it.
+    Current,
+}
+
 /// Records a migration.
 const RECORD: &str = "insert into towline_history (at, actor, address, via, verb, details) values (clock_timestamp(), session_user, \
      coalesce(host(inet_client_addr()), ''), 'database', 'migrate', jsonb_build_object('note', $1::text)::text)";

@@ -7,8 +7,8 @@ use uuid::Uuid;
 
 use super::filter::Filter;
 use super::list_error::ListError;
+use super::restored::IS_WHOLE;
 use super::selector::{Parameters, label_conditions, place_conditions};
-use super::whole;
 use crate::db::{self, Database, Json, Type, column};
 
 /// The ids of the documents that a filter shows, without those whose deletion was requested. One statement.
@@ -18,9 +18,8 @@ pub async fn selected_ids(database: &Database, filter: &Filter) -> Result<Vec<Uu
     let place = place_conditions(filter, "t", &mut parameters);
     let labels = label_conditions(filter, "t", &mut parameters);
     let text = format!(
-        "select w.is_whole, d.id::text from (select {is_whole} as is_whole from towline_meta m, towline_version s) w \
+        "select w.is_whole, d.id::text from (select {IS_WHOLE} as is_whole from towline_meta m, towline_version s) w \
          left join lateral (select t.id from towline_documents t where {place}t.deleted_at is null{labels}) d on true",
-        is_whole = whole::CONDITION,
     );
     let rows = database.all(QUERY, &text, &parameters.as_params()).await?;
     let first = rows.first().map(|row| column::<bool>(QUERY, row, 0)).transpose()?;

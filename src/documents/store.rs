@@ -9,8 +9,8 @@ use super::filter::Fields;
 use super::kind::Kind;
 use super::list::Item;
 use super::list_error::ListError;
+use super::restored::IS_WHOLE;
 use super::syncset_health;
-use super::whole;
 use crate::db::{Database, Row, Text, Type, column};
 
 /// Reads documents.
@@ -172,9 +172,8 @@ fn item(status: &str, is_as_stored: &str) -> String {
 fn text(columns: &str) -> String {
     format!(
         "select s.is_whole, d.* from ( \
-           select {is_whole} as is_whole from towline_meta m, towline_version s) s \
+           select {IS_WHOLE} as is_whole from towline_meta m, towline_version s) s \
          left join lateral ( \
            select {columns} from towline_documents t where kind = $1 and namespace = $2 and name = $3) d on true",
-        is_whole = whole::CONDITION,
     )
 }

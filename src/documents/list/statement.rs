@@ -6,8 +6,8 @@
 
 use super::{Continue, ListQuery};
 use crate::documents::filter::Fields;
+use crate::documents::restored::IS_WHOLE;
 use crate::documents::selector::{Parameters, label_conditions, place_conditions};
-use crate::documents::whole;
 
 /// A page at a version that is older by more than this many versions is refused: it would take too long.
 const MAX_AGE: i64 = 100_000;
@@ -47,7 +47,7 @@ pub(super) fn of(query: &ListQuery, limit: u32, max_bytes: usize) -> Statement {
     let text = format!(
         "with recursive state as materialized ( \
            select n.is_whole, {is_gone} as is_gone, {version} as version from ( \
-             select m.base, {is_whole} as is_whole, greatest(m.base, (select max(version) from towline_log)) as newest \
+             select m.base, {IS_WHOLE} as is_whole, greatest(m.base, (select max(version) from towline_log)) as newest \
              from towline_meta m, towline_version s offset 0) n), \
          keys as materialized ( \
            select k.*, row_number() over ordered as n, nullif(lead(portion) over ordered, portion) as next from ( \
@@ -76,7 +76,6 @@ pub(super) fn of(query: &ListQuery, limit: u32, max_bytes: usize) -> Statement {
          select s.is_whole, s.is_gone, s.version, (select count(*) from keys), i.n, i.namespace, i.name, i.version, i.id, \
            i.generation, i.labels, i.annotations, i.finalizers, i.created_at, i.updated_at, i.deleted_at, i.data, i.status, i.document \
          from state s left join items i on i.n > 0 and (i.n = 1 or i.bytes <= {max_bytes})",
-        is_whole = whole::CONDITION,
     );
     Statement { text, parameters }
 }

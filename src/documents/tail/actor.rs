@@ -230,11 +230,10 @@ struct NoOrigin;
 /// The statement of a read behind `$1`. It always returns a row; its version is null where there is nothing new.
 fn statement() -> String {
     format!(
-        "select m.origin, {}, m.base, greatest(m.base, (select max(version) from towline_log)), l.* \
+        "select m.origin, {IS_WHOLE}, m.base, greatest(m.base, (select max(version) from towline_log)), l.* \
          from towline_meta m cross join towline_version s left join lateral ( \
            select {}, n.charged from (select * from towline_log where version > $1 order by version limit {ROWS}) n \
            left join towline_log p on p.version = n.old_version) l on true order by l.version",
-        IS_WHOLE,
         entry::COLUMNS
     )
 }

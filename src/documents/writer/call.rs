@@ -13,7 +13,7 @@ use crate::cluster::full_text;
 use crate::db::{Connection, Database, Error, Json, Source, Type, column};
 use crate::documents::document::Timestamp;
 use crate::documents::item::{Outcome, Usage};
-use crate::documents::renumber::renumber_on;
+use crate::documents::restored::renumber_on;
 use crate::documents::tail::Tail;
 
 const WRITE: &str = "write";

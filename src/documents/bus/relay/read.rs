@@ -12,8 +12,8 @@ use crate::documents::bus::message::{About, Message};
 use crate::documents::claims::Grant;
 use crate::documents::filter::Filter;
 use crate::documents::kind::Kind;
+use crate::documents::restored::IS_WHOLE;
 use crate::documents::tail::{COLUMNS, Entry, EntryError};
-use crate::documents::whole;
 
 const QUERY: &str = "relay_read";
 /// Most rows of one read.
@@ -41,7 +41,7 @@ pub(super) struct Row {
 /// (`cursor`), and which broker has all events up to the cursor, or the demand to list instead (`holder`).
 fn statement() -> String {
     format!(
-        "select {}, m.base, greatest(m.base, (select max(version) from towline_log)), c.cursor, \
+        "select {IS_WHOLE}, m.base, greatest(m.base, (select max(version) from towline_log)), c.cursor, \
          coalesce(r.cursor > 0, false), r.holder is distinct from $3, l.* \
          from towline_meta m cross join towline_version s \
          cross join (select cursor from towline_claim where name = 'relay') c \
@@ -51,7 +51,6 @@ fn statement() -> String {
                  - coalesce(pg_column_size(document), 0) as stored \
                from (select * from towline_log where version > c.cursor order by version limit $1) t) t where stored <= $2) n \
            left join towline_log p on p.version = n.old_version) l on true order by l.version",
-        whole::CONDITION,
     )
 }
 

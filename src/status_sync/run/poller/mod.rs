@@ -19,7 +19,6 @@ mod conflict_report;
 mod context;
 mod family_guard;
 mod family_report;
-mod follower;
 mod hub_watches;
 mod owned_index;
 mod pass;
@@ -32,7 +31,7 @@ mod write;
 pub use actor::Poller;
 pub use context::SectionContext;
 pub use family_report::FamilyReport;
-pub(in crate::status_sync) use follower::KeyFollower;
+pub(in crate::status_sync) use hub_watches::KeyFollower;
 pub(in crate::status_sync) use table::clearing_is_held;
 
 #[cfg(test)]

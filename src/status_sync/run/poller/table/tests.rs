@@ -10,7 +10,7 @@ use crate::cluster::{Cluster, Watch, WatchId, WatchSpec};
 use crate::status_sync::config::StatusFamily;
 use crate::status_sync::plan::families::Fields;
 use crate::status_sync::plan::{Digest, Fingerprint, family_spec, projection};
-use crate::status_sync::run::poller::follower::KeyFollower;
+use crate::status_sync::run::poller::hub_watches::KeyFollower;
 use crate::status_sync::run::poller::row_state::REFUSED;
 
 const INTERVAL: Duration = Duration::from_secs(5);

@@ -1,9 +1,19 @@
-//! Versions after a failover or a restore.
+//! A database that was restored, or that failed over.
+//!
+//! While a dump is being restored, tables are missing, empty or half full, and the row of `towline_meta` comes after the documents.
+//! Its origin is then that of another database, and at the end the sequence is set back. So as long as a write would be refused,
+//! reads are, too: half a list looks like many deletions.
 //!
 //! Such a database may have lost its last versions, and would give them out again. Whoever notices that its origin has changed calls
 //! [`renumber`], which puts all further versions far above those that anybody can have seen. It ends all claims, too.
 
 use crate::db::{self, Connection, Database, Row, Type, column};
+
+/// The condition on `m`, the row of `towline_meta`, and `s`, the sequence `towline_version`; `towline_write` has the same.
+pub const IS_WHOLE: &str = "(m.origin = towline_origin() and m.base <= s.last_value)";
+
+/// Why a read is refused.
+pub(super) const NOT_WHOLE: &str = "the database is being restored, or its versions have not been renumbered since";
 
 const QUERY: &str = "renumber";
 const TEXT: &str = "select towline_renumber($1)";
