@@ -71,7 +71,7 @@ pub(super) fn status() -> String {
                  else jsonb_build_object('{UNHEALTHY}{OMITTED}', r.health->'more') end as shown \
                from clusters c join towline_result r on r.cluster = c.id \
                where e.entry ? 'health' and (e.entry->'health' ? 'since' or e.entry->'health'->>'reason' not in ('NotApplied', 'Waiting')) and c.kind = 'clusters' and c.namespace = t.namespace and c.name = t.name and r.kind = l.kind \
-                 and r.name = e.entry->>'name' and r.health->>'inputs' = encode(r.inputs, 'hex') \
+                 and r.name = e.entry->>'name' and r.health_inputs = r.inputs \
                  and r.health->'objects' <> '[]' limit 1) h on true) \
          select t.status || coalesce(jsonb_object_agg(list, entries), '{{}}') \
          from (select list, jsonb_agg(shown order by nth) as entries from entry group by list) shown)"

@@ -144,13 +144,11 @@ impl DeniedNetworks {
         Self::local().0.iter().chain(networks).copied().collect()
     }
 
-    /// [`LOCAL_NETWORKS`].
     #[expect(clippy::expect_used, reason = "constants, which a test parses")]
     pub fn local() -> Self {
         LOCAL_NETWORKS.into_iter().map(|text| text.parse::<Network>().expect("a network")).collect()
     }
 
-    /// The network that denies an address.
     pub fn denying(&self, address: IpAddr) -> Option<Network> {
         let leads_to = leads_to(address);
         let denies = |network: &&Network| {

@@ -26,7 +26,6 @@ const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALH
 const SHORTEST_LOG_RETENTION: Duration = Duration::from_mins(5);
 /// Default of `log_retention`.
 const LOG_RETENTION: Duration = Duration::from_hours(1);
-/// Shortest `audit_retention`.
 const SHORTEST_AUDIT_RETENTION: Duration = Duration::from_hours(1);
 /// Default of `audit_retention`.
 const AUDIT_RETENTION: Duration = Duration::from_hours(90 * 24);

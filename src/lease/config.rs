@@ -43,9 +43,7 @@ pub struct PodConfig {
 }
 
 impl LeaseConfig {
-    /// The default of `duration`.
     pub const DEFAULT_DURATION: Duration = Duration::from_mins(1);
-    /// The default of `startup_delay`.
     pub const DEFAULT_STARTUP_DELAY: Duration = Duration::from_secs(10);
 
     /// None if a required key has a fault. Other keys with a fault have their default.

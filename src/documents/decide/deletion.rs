@@ -28,12 +28,12 @@ pub(super) fn decide(present: &Stored, request: &Request, context: &Context<'_>)
         return Ok(remove(old, context));
     }
     if old.deleted_at.is_some() {
-        return Ok(Decision { effect: Effect::Deleting, document: old.clone(), item: None, ends_rollout: false });
+        return Ok(Decision::of(Effect::Deleting, old.clone(), None));
     }
     let document = Document { deleted_at: Some(context.fresh.now.clone()), ..old.clone() };
     let change = Change::put(&request.key, Expected::Version(old.version), Row::of(&document));
     let item = Item::of(context.fresh.request, vec![change]);
-    Ok(Decision { effect: Effect::Deleting, document, item: Some(item), ends_rollout: false })
+    Ok(Decision::of(Effect::Deleting, document, Some(item)))
 }
 
 /// Removes a document, and with a cluster its `ClusterSync`. It is answered with its last state, and with the version of the removal,
@@ -45,7 +45,7 @@ pub(super) fn remove(old: &Document, context: &Context<'_>) -> Decision {
         changes.push(Change::delete(&Key { kind: Kind::ClusterSync, ..key }, Expected::Any));
     }
     let item = Item::of(context.fresh.request, changes);
-    Decision { effect: Effect::Deleted, document: old.clone(), item: Some(item), ends_rollout: false }
+    Decision::of(Effect::Deleted, old.clone(), Some(item))
 }
 
 /// A document that is being deleted takes no new finalizers: who set one could wait for it in vain.

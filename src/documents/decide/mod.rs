@@ -140,6 +140,10 @@ impl Fresh {
 }
 
 impl Decision {
+    fn of(effect: Effect, document: Document, item: Option<Item>) -> Self {
+        Self { effect, document, item, ends_rollout: false }
+    }
+
     /// The document after the write.
     pub fn written(self, version: i64, at: &Timestamp) -> Document {
         let mut document = self.document;
@@ -246,7 +250,7 @@ impl Deciding<'_> {
             changes.push(Change::put(&sync.key(), Expected::Any, Row::of(&sync)));
         }
         let item = Item::of(fresh.request, changes);
-        Ok(Decision { effect: Effect::Created, document, item: Some(item), ends_rollout: false })
+        Ok(Decision::of(Effect::Created, document, Some(item)))
     }
 
     fn change(&self, present: &Stored, wanted: Wanted) -> Result<Decision, Problem> {
@@ -291,7 +295,7 @@ impl Deciding<'_> {
         let item = Item::of(self.context.fresh.request, vec![change]);
         let rolls = |document: &Document| document.data.get("spec").and_then(|spec| spec.get("rollout")).is_some();
         let ends_rollout = rolls(old) && !rolls(&document);
-        Ok(Decision { effect: Effect::Changed, document, item: Some(item), ends_rollout })
+        Ok(Decision { ends_rollout, ..Decision::of(Effect::Changed, document, Some(item)) })
     }
 
     /// Seals a new value, and sets what the document shows of it. The generation is that of the document.
@@ -308,7 +312,7 @@ impl Deciding<'_> {
 }
 
 fn unchanged(document: &Document) -> Decision {
-    Decision { effect: Effect::Unchanged, document: document.clone(), item: None, ends_rollout: false }
+    Decision::of(Effect::Unchanged, document.clone(), None)
 }
 
 #[cfg(test)]

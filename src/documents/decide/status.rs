@@ -32,7 +32,7 @@ pub(super) fn decide(present: &Stored, request: &Request, context: &Context<'_>)
     size::check(&document, present.sealed.as_deref())?;
     let change = Change::put(&request.key, Expected::Version(old.version), Row::of(&document));
     let item = Item::of(context.fresh.request, vec![change]);
-    Ok(Decision { effect: Effect::Changed, document, item: Some(item), ends_rollout: false })
+    Ok(Decision::of(Effect::Changed, document, Some(item)))
 }
 
 fn wanted(present: &Stored, request: &Request) -> Result<Map<String, Value>, Problem> {

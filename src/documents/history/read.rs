@@ -41,7 +41,6 @@ pub struct Position {
     number: i64,
 }
 
-/// A record as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredRecord {
     pub at: Timestamp,

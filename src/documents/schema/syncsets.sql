@@ -5,13 +5,14 @@
 -- wait for passes.
 
 -- The last try of each syncset. Kind, namespace and name of the syncset are here so that one that is gone can be shown. `health_state` and
--- `health_inputs` repeat what `health`, which may be large, is counted by.
+-- `health_inputs` are what `health`, which may be large, is compared by.
 create table towline_result (
   cluster uuid not null, syncset uuid not null, kind text collate "C" not null, namespace text collate "C" not null,
   name text collate "C" not null, inputs bytea not null, generation bigint not null,
   result text not null check (result in ('Success', 'Failure')), reason text, message text,
   since timestamptz not null, first_success timestamptz, pending_deletions boolean not null, health jsonb,
-  health_state text, health_inputs bytea,
+  health_state text generated always as (health->>'state') stored,
+  health_inputs bytea generated always as (decode(health->>'inputs', 'hex')) stored,
   primary key (cluster, syncset), check ((result = 'Success') = (reason is null)), check ((reason is null) = (message is null)));
 create index on towline_result (syncset);
 -- What fails, which is counted often and is little.
@@ -19,7 +20,7 @@ create index on towline_result (since) where result = 'Failure';
 -- Whose health is read, which is counted often.
 create index on towline_result (cluster) where health is not null;
 -- What does not work, which is little.
-create index towline_result_ill on towline_result (cluster) where health->>'state' = 'Failed' or health->>'reason' = 'Late';
+create index towline_result_ill on towline_result (cluster) where health_state = 'Failed' or health->>'reason' = 'Late';
 -- What fails on one cluster, for those who may not read all of them.
 create index towline_result_failing on towline_result (cluster) where result = 'Failure';
 

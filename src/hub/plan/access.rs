@@ -174,7 +174,6 @@ fn lacks(role: Role, place: ActionScope<'_>) -> String {
     }
 }
 
-/// The digest of the one bearer token of a request.
 fn bearer(request: &Parts) -> Result<TokenDigest, Problem> {
     let problem = |title: &str| Problem::new(ProblemKind::Unauthenticated, title);
     let mut given = request.headers.get_all(AUTHORIZATION).iter();

@@ -48,7 +48,6 @@ pub struct Grant {
 /// The SHA-256 digest of a token.
 pub type TokenDigest = [u8; 32];
 
-/// The grants of each token.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Grants(HashMap<TokenDigest, Vec<Grant>>);
 

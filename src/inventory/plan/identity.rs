@@ -49,7 +49,6 @@ fn is_id(text: &str) -> bool {
     (1..=LONGEST).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
-/// Whether a text is the id of a cluster.
 pub(in crate::inventory) fn is_cluster_id(text: &str) -> bool {
     text.strip_prefix(CLUSTER).is_some_and(is_id)
 }

@@ -210,7 +210,6 @@ impl Mapping {
         begin_alike && (first.ends_with(second.as_str()) || second.ends_with(first.as_str()))
     }
 
-    /// The name of a local secret on the remote.
     pub fn remote_secret_name(&self, local: &str) -> String {
         format!("{local}{}", self.remote_resource_suffix)
     }

@@ -13,7 +13,6 @@ use super::patch::{escape, replace_version};
 use super::policy::Policy;
 use crate::cluster::Object;
 
-/// Which object is renewed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RenewedObject {
     Remote,

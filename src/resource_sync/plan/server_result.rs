@@ -35,7 +35,6 @@ pub(crate) fn local_fingerprint(content: &CanonicalJson, policy: &Policy) -> u64
     fingerprint(Some(&CanonicalJson::of(&without_local_fields(content, &policy.local_fields))))
 }
 
-/// A content without the local fields.
 fn without_local_fields(content: &CanonicalJson, local_fields: &[SpecPointer]) -> Value {
     let mut value = content.value();
     for pointer in local_fields {

@@ -77,10 +77,9 @@ fn ill(of: &str) -> String {
         "select r.cluster, r.kind, r.namespace, r.name, r.reason, r.message, null as health, null as of_kind from towline_result r \
          where {of} r.result = 'Failure' \
          union all \
-         select r.cluster, r.kind, r.namespace, r.name, r.health->>'reason', r.health->>'message', r.health->>'state', \
+         select r.cluster, r.kind, r.namespace, r.name, r.health->>'reason', r.health->>'message', r.health_state, \
            r.health #>> '{{objects,0,kind}}' from towline_result r \
-         where {of} r.health is not null and r.result = 'Success' and r.health->>'inputs' = encode(r.inputs, 'hex') \
-           and (r.health->>'state' = 'Failed' or r.health->>'reason' = 'Late') \
+         where {of} r.result = 'Success' and r.health_inputs = r.inputs and (r.health_state = 'Failed' or r.health->>'reason' = 'Late') \
            and not exists (select from towline_cluster p where p.cluster = r.cluster and p.reachable = false)"
     )
 }

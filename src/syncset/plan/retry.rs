@@ -30,7 +30,6 @@ const FAR: Duration = Duration::from_hours(24);
 pub enum Ended {
     /// The pass came to its end.
     Complete {
-        /// Whether it was a full one.
         was_full: bool,
         /// What is left to be done, most urgent first.
         left: Option<Left>,

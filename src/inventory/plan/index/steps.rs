@@ -53,7 +53,6 @@ pub(in crate::inventory) struct Post {
     pub(in crate::inventory) path: String,
     /// JSON.
     pub(in crate::inventory) body: String,
-    /// `Idempotency-Key`.
     pub(in crate::inventory) idempotency_key: String,
 }
 

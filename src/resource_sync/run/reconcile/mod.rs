@@ -44,7 +44,6 @@ const NAMESPACE_PENDING: Duration = Duration::from_secs(1);
 /// different steps has no bound: a pair may have any number of secrets.
 const MOST_REPETITIONS: usize = 5;
 
-/// A run of one pair.
 pub(crate) struct PairRun<'s> {
     section: &'s Section,
     key: &'s PairKey,

@@ -91,7 +91,6 @@ impl FamilyGuard {
         guard.held(*bounds, Instant::now())
     }
 
-    /// The objects that are held.
     pub(super) fn held_objects(&self) -> Vec<(ObjectKey, GuardedChange)> {
         if self.held().is_empty() { Vec::new() } else { self.counted.lock().guard.first(usize::MAX) }
     }

@@ -21,7 +21,6 @@ pub(super) struct Prepared {
     steps: Vec<WriteRequest>,
 }
 
-/// One request.
 #[derive(Debug)]
 enum WriteRequest {
     Send { verb: Verb, subresource: &'static str, payload: Payload },

@@ -56,7 +56,10 @@ const OTHERS: &str = "\
        where a.cluster = held.cluster and a.api_group = g.api_group and a.kind = g.kind and a.namespace = g.namespace \
          and a.name = g.name and a.syncset = g.syncset \
        returning a.*), \
-     results as (insert into towline_result select r.* from held \
+     results as (insert into towline_result (cluster, syncset, kind, namespace, name, inputs, generation, result, reason, message, \
+         since, first_success, pending_deletions) \
+       select r.cluster, r.syncset, r.kind, r.namespace, r.name, r.inputs, r.generation, r.result, r.reason, r.message, \
+         r.since, r.first_success, r.pending_deletions from held \
          join jsonb_populate_recordset(null::towline_result, $6) r on r.cluster = held.cluster \
        on conflict (cluster, syncset) do update set kind = excluded.kind, namespace = excluded.namespace, name = excluded.name, \
          inputs = excluded.inputs, generation = excluded.generation, result = excluded.result, reason = excluded.reason, \
@@ -115,8 +118,7 @@ static SAVE_AND_END: LazyLock<String> = LazyLock::new(|| {
 });
 static SAVE_HEALTH: LazyLock<String> = LazyLock::new(|| {
     format!(
-        "with {REVISION}, read as (update towline_result r set health = h.health, health_state = h.health->>'state', \
-             health_inputs = decode(h.health->>'inputs', 'hex') \
+        "with {REVISION}, read as (update towline_result r set health = h.health \
            from held, jsonb_to_recordset($4) h(syncset uuid, health jsonb) \
            where r.cluster = held.cluster and r.syncset = h.syncset) \
          select wanted, version from held"

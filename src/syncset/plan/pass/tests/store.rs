@@ -83,7 +83,6 @@ pub(super) enum Call<'a> {
     Look(#[expect(dead_code, reason = "it is printed")] &'a ObjectRef),
     Lists(&'a [List<'a>]),
     Write(&'a ObjectRef, Write<'a>),
-    /// Whether it may delete.
     MayDelete,
     Delete(#[expect(dead_code, reason = "it is printed")] &'a ObjectRef),
     Store(&'a Writes),
