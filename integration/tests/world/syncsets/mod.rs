@@ -44,7 +44,7 @@ mod report;
 mod requests;
 mod resync;
 mod rolling;
-mod script;
+pub(crate) mod script;
 mod secrecy;
 mod switching;
 mod throttling;
