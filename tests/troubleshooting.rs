@@ -27,7 +27,7 @@ const WORDS: [(&str, &str, &str); 22] = [
     ("syncset", "impl SyncState {", "fn as_str("),
     ("syncset", "impl Release {", "fn as_str("),
     ("syncset/plan/status", "impl Reason {", "fn as_str("),
-    ("syncset/plan/rollout", "impl State {", "fn as_str("),
+    ("syncset/plan/rollout", "impl RolloutPhase {", "fn as_str("),
     ("syncset/plan/rollout", "impl Reason {", "fn as_str("),
     ("syncset", "impl Cause {", "fn as_str("),
     ("syncset", "impl Cause {", "fn reason("),
