@@ -17,7 +17,7 @@ pub(crate) use crate::run;
 use crate::servers::of_library;
 
 /// Longer than anything takes while two cores are busy with something else.
-pub(crate) const LIMIT: Duration = Duration::from_mins(1);
+pub(crate) const LIMIT: Duration = Duration::from_mins(2);
 
 static IDS: AtomicU64 = AtomicU64::new(1);
 

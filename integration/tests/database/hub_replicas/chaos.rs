@@ -42,11 +42,13 @@ impl Progress {
         *self.0.borrow()
     }
 
-    /// Waits until the clients have come so far.
+    /// Waits until the clients have come so far, as long as they come further.
     pub(crate) async fn reaches(&self, place: i64) {
         let mut newest = self.0.subscribe();
-        let reached = timeout(LIMIT, newest.wait_for(|newest| *newest >= place)).await;
-        assert!(reached.is_ok_and(|reached| reached.is_ok()), "waited for {place}, and it is {}", self.now());
+        while self.now() < place {
+            let further = timeout(LIMIT, newest.changed()).await;
+            assert!(further.is_ok_and(|further| further.is_ok()), "waited for {place}, and it is {}", self.now());
+        }
     }
 
     /// The same, for a short time only.
