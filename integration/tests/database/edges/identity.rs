@@ -66,7 +66,7 @@ fn who_may_do_nothing_is_told_apart_from_who_is_unknown() {
         let unknown = connect(&kubeconfig(edge.plane, UNPRIVILEGED).replace("unprivileged-on", "nobody-on"));
         let refused = unknown.probe(LIMIT).await.unwrap_err();
         assert!(matches!(refused, Error::Unauthorized { .. }), "{refused:?}");
-        let seen = Filter::since(mark).user(UNPRIVILEGED).resource("configmaps");
+        let seen = Filter::since(mark).user(UNPRIVILEGED).resource("configmaps").namespace(edge.namespace);
         assert_eq!(edge.plane.audit().unwrap().count(&seen).await.unwrap(), 1);
     });
 }
