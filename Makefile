@@ -8,7 +8,7 @@ export PATH := $(PATH):/usr/sbin:/sbin
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 # Tests on real components wait most of the time: with 6 at once, two cores were idle for half of it. They share control planes, of which up to
 # 17 run at once, each with 350 MB: 7 GB, however many tests run.
-TEST_THREADS ?= 10
+TEST_THREADS ?= 8
 
 .PHONY: help
 help: ## lists this

@@ -124,7 +124,7 @@ impl RabbitMq {
         room.write("env.conf", "")?;
         let script = room.write("control.script", &CONTROL.replace("PORT", &control.number().to_string()))?;
         // The script of the broker splits this at spaces.
-        let control = format!("-eval file:script({script:?})");
+        let control = format!("-eval file:script(\"{}\")", script.display());
         room.write(".erlang.cookie", "towlinefixture")?;
         let within = |name: &str| room.join(name).display().to_string();
         let env = [

@@ -90,7 +90,7 @@ fn a_watch_whose_client_does_not_read_is_ended_and_costs_the_others_nothing() {
 fn a_watch_that_falls_behind_between_two_objects_has_a_clean_end_and_resumes_without_a_loss() {
     // Small enough to be written at once (16 KiB), and together more than the sockets hold.
     const LENGTH: usize = 15_000;
-    const EACH: usize = 60;
+    const EACH: usize = 70;
     run(async {
         let hub = Hub::start(&database("late").await, &[]).await;
         let mut client = hub.client();
@@ -129,7 +129,7 @@ fn a_watch_that_falls_behind_between_two_objects_has_a_clean_end_and_resumes_wit
         for number in 0..34 {
             let status = json!({"status": {"number": number, "text": "x".repeat(1 << 20)}});
             done(&mut client, &Request::merge_patch("/v1/clusters/large/c/status", &status)).await;
-            let mut some = [0; 100_000];
+            let mut some = vec![0; 100_000];
             late.read_exact(&mut some).await.expect("a part");
             rest.extend_from_slice(&some);
         }

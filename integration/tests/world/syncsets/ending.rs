@@ -86,8 +86,7 @@ fn what_a_finalizer_holds_is_named_until_it_is_gone_also_in_a_namespace_and_afte
 
         let is_pending =
             |status: &Value, name: &str| entry(status, name).is_some_and(|entry| entry["reason"] == "DeletionPending");
-        let all = ["living", "removed", "space"];
-        let are_pending = |status: &Value| all.iter().all(|name| is_pending(status, name));
+        let are_pending = |status: &Value| ["living", "removed", "space"].iter().all(|name| is_pending(status, name));
         let status = stage.status("west-1", "what is not gone after a minute to be a failure", are_pending).await;
         for (name, object) in [
             ("living", "ConfigMap ending/held"),

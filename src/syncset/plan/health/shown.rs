@@ -7,7 +7,7 @@ use super::{Health, HealthState, ObjectHealth, Settings, is_applied, kinds};
 use crate::syncset::plan::name::{Digest, ObjectRef};
 use crate::syncset::plan::rows::ResultRow;
 
-/// HealthState, rule and age of an object that a syncset sends. `age` says how long ago a time was.
+/// State, rule and age of an object that a syncset sends. `age` says how long ago a time was.
 pub fn explained(
     object: &ObjectRef,
     settings: &Settings,

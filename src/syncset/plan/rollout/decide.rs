@@ -53,7 +53,7 @@ pub fn decide(
     let clusters: Vec<Cluster> = clusters.collect();
     let missed = clusters.iter().filter(|cluster| cluster.has_missed_turn);
     moves.extend(missed.map(|cluster| Move::Leave { cluster: cluster.seen.id }));
-    let mut step = Step { spec, clusters, rollout, moves };
+    let mut step = Step { spec, rollout, clusters, moves };
     step.finish_turns();
     match step.rollout.state {
         RolloutPhase::RollingBack => step.go_back(observed.is_held),

@@ -561,7 +561,7 @@ impl Model {
             self.work_all();
             match (self.rollout.state, self.rollout.reason) {
                 (RolloutPhase::Stopped, Reason::Aborted) => {
-                    self.command(|rollout, _| rollout.undo(None, &[1, 2, 3, 4]))
+                    self.command(|rollout, _| rollout.undo(None, &[1, 2, 3, 4]));
                 }
                 (RolloutPhase::Stopped, _) => self.command(|rollout, _| rollout.resume()),
                 _ => self.command(|rollout, _| rollout.promote()),

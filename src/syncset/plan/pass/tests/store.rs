@@ -76,10 +76,7 @@ impl Store {
 /// What a pass asks for.
 #[derive(Debug)]
 pub(super) enum Call<'a> {
-    Resolve {
-        api_version: &'a str,
-        kind: &'a str,
-    },
+    Resolve { api_version: &'a str, kind: &'a str },
     Look(#[expect(dead_code, reason = "it is printed")] &'a ObjectRef),
     Lists(&'a [List<'a>]),
     Write(&'a ObjectRef, Write<'a>),
