@@ -68,15 +68,9 @@ impl Listener {
     fn log(&self, error: &Error, failures: u32) {
         let (purpose, kind, error) = (self.purpose, error.kind(), with_sources(error));
         if failures == 0 {
-            tracing::warn!(purpose, kind, error, "a connection that listens to the database failed, retrying");
+            tracing::warn!(purpose, kind, error, "following the database failed, retrying");
         } else {
-            tracing::debug!(
-                purpose,
-                kind,
-                error,
-                failures,
-                "a connection that listens to the database failed, retrying"
-            );
+            tracing::debug!(purpose, kind, error, failures, "following the database failed, retrying");
         }
     }
 

@@ -43,8 +43,6 @@ const PAGE_BYTES: usize = 128 * 1024;
 const MOST_LARGE: usize = 8;
 /// Most watches that read documents or the log at the same time.
 const MOST_READERS: usize = 8;
-/// Of both, one in so many is left to administrators.
-const RESERVED: usize = 8;
 /// How long a watch that starts waits for the tail, and for its turn to read. As long as a request waits for a connection.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a watch that has begun waits for its turn to read on. Longer: its client would begin again with the first page. As long as
@@ -123,10 +121,10 @@ impl Tail {
             ring: RwLock::new(Ring::new(bytes)),
             progress: latest::Sender::default(),
             wanted: latest::Sender::default(),
-            readers: Places::new("watches that read", readers, readers / RESERVED),
+            readers: Places::new("watches that read", readers, usize::from(readers > 1)),
             blocking: BlockingPool::default(),
             unreadable: AtomicU64::new(0),
-            large: Places::new("watches with large documents", MOST_LARGE, MOST_LARGE / RESERVED),
+            large: Places::new("watches with large documents", MOST_LARGE, 1),
             changes,
             refills: AtomicBool::new(true),
         }))

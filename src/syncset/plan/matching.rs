@@ -69,9 +69,9 @@ impl Audience {
     }
 }
 
-/// Whether a revision copies its secrets to clusters of this namespace: only if its document named it beside them. An older one of a syncset
-/// that is for more namespaces today brings them no secrets.
-pub fn copies_secrets_to(spec: &Value, namespace: &str) -> bool {
+/// Whether a revision may copy its secrets to clusters of this namespace: only if its document named it beside them. A syncset may be for
+/// more namespaces today.
+pub fn may_copy_secrets_to(spec: &Value, namespace: &str) -> bool {
     match patterns(spec, "secretNamespaces") {
         Ok(None) => true,
         Ok(Some(patterns)) => patterns.iter().any(|pattern| pattern.matches(namespace)),

@@ -1,6 +1,7 @@
 //! How many watches a replica serves, and what a client that does not read costs the others.
 
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use integration::eventually;
@@ -173,7 +174,7 @@ fn a_watch_ends_with_the_object_that_it_was_sending_and_resumes_without_a_loss()
         let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
         slow.write_all(head.as_bytes()).await.expect("it is sent");
         hub.serves(2).await;
-        let (mut versions, mut taken) = (Vec::new(), 0);
+        let (mut versions, mut taken, began) = (Vec::new(), 0, Instant::now());
         // The ring has 32 MiB, and the slow client is never silent for long.
         for number in 0..10 {
             let status = json!({"status": {"number": number, "text": "x".repeat(LARGE)}});
@@ -183,6 +184,7 @@ fn a_watch_ends_with_the_object_that_it_was_sending_and_resumes_without_a_loss()
             let mut some = vec![0; 4096];
             // A machine that takes 30 s for a few of them has not seen it take anything, and cuts it off for that.
             if slow.read_exact(&mut some).await.is_err() {
+                assert!(began.elapsed() > Duration::from_secs(25), "it is cut off at once");
                 break;
             }
             taken += some.len();

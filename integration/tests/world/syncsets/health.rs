@@ -64,11 +64,13 @@ async fn passes(stage: &Stage, syncset: &str, time: &str) {
         "update towline_result set health = health || jsonb_build_object('next', now(), 'began', {}, 'objects', \
            (select jsonb_agg(case when o ? 'failedSince' then o || jsonb_build_object('failedSince', {}) else o end) \
               from jsonb_array_elements(health->'objects') o)) \
-         where name = '{syncset}' and jsonb_array_length(health->'objects') > 0; {TIME_PASSES}",
+         where name = '{syncset}' and jsonb_array_length(health->'objects') > 0",
         before("began", "health"),
         before("failedSince", "o"),
     );
+    // Not in one transaction: the end of a pass locks in another order.
     stage.sql.batch_execute(&text).await.unwrap();
+    stage.sql.batch_execute(TIME_PASSES).await.unwrap();
 }
 
 /// The health of the syncset, once a second reading has confirmed that it has failed.

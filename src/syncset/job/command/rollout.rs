@@ -40,7 +40,7 @@ enum Task {
     History(Order),
     /// Let no further cluster change until it is resumed
     Pause(Order),
-    /// Go on where it was paused or has stopped; clusters that have failed so far don't stop it again
+    /// Go on where it was paused or has stopped; clusters that have failed so far don't stop it again, unless its waves are changed
     Resume(Order),
     /// Let the next wave begin
     Promote(PromoteTask),

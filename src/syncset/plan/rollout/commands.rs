@@ -32,7 +32,7 @@ impl Rollout {
         Ok(self)
     }
 
-    /// Goes on where it was. What has failed so far does not stop it again.
+    /// Goes on where it was. What has failed so far does not stop it again, unless its waves are changed.
     pub fn resume(mut self) -> Result<Self, Refused> {
         let may_be = matches!(self.reason, Reason::Paused | Reason::Failures | Reason::Restored);
         if self.state != RolloutPhase::Stopped || !may_be {

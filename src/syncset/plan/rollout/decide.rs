@@ -187,6 +187,10 @@ impl Step<'_> {
             let Some(turn) = cluster.turn.as_mut().filter(|turn| !turn.done) else { continue };
             if cluster.seen.applied == Applied::Fully && works {
                 (turn.done, turn.read_before) = (true, None);
+                // The wave soaks anew for one that is late. One that comes and goes puts nothing off.
+                if turn.wave == self.rollout.wave {
+                    (self.rollout.settled, self.rollout.checking) = (None, None);
+                }
                 self.moves.push(Move::Done { cluster: cluster.seen.id });
             }
         }
@@ -283,8 +287,6 @@ impl Step<'_> {
             read_before: cluster.seen.health.map(|reading| reading.at),
         }));
         if is_under_way {
-            // The wave soaks again after one that is back.
-            (self.rollout.settled, self.rollout.checking) = (None, None);
             self.wait(Reason::Releasing, String::new());
         }
         is_under_way
@@ -303,8 +305,9 @@ impl Step<'_> {
             self.wait(Reason::EmptyWave, format!("the selector of wave {name} matches no cluster"));
             return false;
         }
-        // The last wave has no successor that would wait.
-        let is_enough = wave.is_none() && self.clusters.iter().any(Cluster::is_done);
+        // The last wave has no successor that would wait. That nobody answers at all is no end.
+        let is_there = |cluster: &Cluster| cluster.is_done() && !cluster.seen.is_away;
+        let is_enough = wave.is_none() && self.clusters.iter().any(is_there);
         if !is_enough && !members.any(|cluster| self.is_settled(cluster)) {
             self.wait(Reason::Unreachable, format!("all clusters of wave {name} are paused or do not answer"));
             return false;

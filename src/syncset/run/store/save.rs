@@ -64,8 +64,10 @@ const OTHERS: &str = "\
        on conflict (cluster, syncset) do update set kind = excluded.kind, namespace = excluded.namespace, name = excluded.name, \
          inputs = excluded.inputs, generation = excluded.generation, result = excluded.result, reason = excluded.reason, \
          message = excluded.message, since = excluded.since, first_success = excluded.first_success, \
-         pending_deletions = excluded.pending_deletions), \
-     finished as (delete from towline_result r using held where r.cluster = held.cluster and r.syncset = any($7::text[]::uuid[])), \
+         pending_deletions = excluded.pending_deletions \
+       returning 1), \
+     finished as (delete from towline_result r using held where r.cluster = held.cluster and r.syncset = any($7::text[]::uuid[]) \
+       returning 1), \
      patched as (insert into towline_patched select r.* from held \
          join jsonb_populate_recordset(null::towline_patched, $8) r on r.cluster = held.cluster \
        on conflict (cluster, syncset, position) do update set content = excluded.content, uid = excluded.uid, \
@@ -103,12 +105,13 @@ fn deleted() -> String {
 
 static SAVE: LazyLock<String> =
     LazyLock::new(|| format!("with {REVISION}, {APPLIED}, {OTHERS}, {} select wanted, version from held", deleted()));
-/// The same, and ends the claim. The row of the claim is locked for that last, after those of the cluster and of what it has lost: the
-/// dispatcher locks them in this order, and would lose its turn to a circle.
+/// The same, and ends the claim. The row of the claim is locked for that last, after those of the cluster, of its results and of what it has
+/// lost: the dispatcher locks them in this order, and would lose its turn to a circle.
 static SAVE_AND_END: LazyLock<String> = LazyLock::new(|| {
     format!(
         "with {REVISION}, {APPLIED}, {OTHERS}, {deleted}, \
-         written as materialized (select (select count(*) from cluster_row) + (select count(*) from used) as rows), \
+         written as materialized (select (select count(*) from cluster_row) + (select count(*) from results) \
+           + (select count(*) from finished) + (select count(*) from used) as rows), \
          ended as (update towline_work w set {ended} from held, written \
            where w.cluster = held.cluster and w.holder = $2 and w.token = $3 and written.rows >= 0 returning w.wanted <> $12 as is_ready) \
          select is_ready from ended",

@@ -12,7 +12,7 @@ use crate::syncset::plan::action::{Action, ClusterFacts};
 use crate::syncset::plan::digest;
 use crate::syncset::plan::health;
 use crate::syncset::plan::health::Health;
-use crate::syncset::plan::matching::{Audience, copies_secrets_to};
+use crate::syncset::plan::matching::{Audience, may_copy_secrets_to};
 use crate::syncset::plan::name::{Digest, SyncSetKind};
 use crate::syncset::plan::naming::{Names, Naming};
 use crate::syncset::plan::parse;
@@ -184,15 +184,19 @@ fn of_candidate(candidate: &Candidate, cluster: &ClusterFacts, secrets: &Sources
     };
     let header = match audience {
         Ok(false) => return None,
+        Ok(true) if !may_copy_secrets_to(&spec, &cluster.namespace) => Err(Failure {
+            reason: Reason::SecretInvalid,
+            message: format!(
+                "secretMappings: this revision was not for clusters in the namespace {}, and changes nothing here",
+                cluster.namespace
+            ),
+        }),
         Ok(true) => parse::header(identity.clone(), &spec),
         // Whom it is for is not known, so that it may be this cluster: the index has found it.
         Err(failure) => Err(failure),
     };
     let (header, undecodable) = match header {
-        Ok(mut header) => {
-            header.secrets.retain(|_| copies_secrets_to(&spec, &cluster.namespace));
-            (header, None)
-        }
+        Ok(header) => (header, None),
         Err(failure) => (unread(identity), Some(failure)),
     };
     let copies = || LiveSyncset::secrets(&header).filter_map(|mapping| secrets.get(&mapping.source()).copied());
