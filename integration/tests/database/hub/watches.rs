@@ -91,7 +91,13 @@ fn a_watch_whose_client_does_not_read_is_ended_and_costs_the_others_nothing() {
 fn a_watch_that_falls_behind_between_two_objects_has_a_clean_end_and_resumes_without_a_loss() {
     // Small enough to be written at once (16 KiB), and together more than the sockets hold.
     const LENGTH: usize = 15_000;
-    const EACH: usize = 70;
+    const EACH: usize = 32;
+    const PART: usize = 1_500_000;
+    async fn take(from: &mut TcpStream, bytes: usize, rest: &mut Vec<u8>) {
+        let mut some = vec![0; bytes];
+        from.read_exact(&mut some).await.expect("a part");
+        rest.extend_from_slice(&some);
+    }
     run(async {
         let hub = Hub::start(&database("late").await, &[]).await;
         let mut client = hub.client();
@@ -110,29 +116,30 @@ fn a_watch_that_falls_behind_between_two_objects_has_a_clean_end_and_resumes_wit
         let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
         late.write_all(head.as_bytes()).await.expect("it is sent");
         hub.serves(1).await;
-        let writers = (0..8).map(|writer| {
-            let mut client = hub.client();
-            async move {
-                let mut versions = Vec::new();
-                for number in 0..EACH {
-                    let status = json!({"status": {"number": number, "text": "x".repeat(LENGTH)}});
-                    let change = Request::merge_patch(&format!("/v1/clusters/foo/c{writer}/status"), &status);
-                    versions.push(done(&mut client, &change).await.version().expect("a version"));
-                }
-                versions
-            }
-        });
-        let mut versions = join_all(writers).await.concat();
-        versions.sort_unstable();
-        let mut rest = Vec::new();
         // The ring has 32 MiB. Of a client that takes nothing for 30 s the answer is cut off, and the kernel tells the hub of what it took only
         // once that is a third of what the sockets hold.
+        let (mut versions, mut rest) = (Vec::new(), Vec::new());
+        for (part, taken) in [0, 0, PART, PART, PART].into_iter().enumerate() {
+            let writers = (0..8).map(|writer| {
+                let mut client = hub.client();
+                async move {
+                    let mut versions = Vec::new();
+                    for number in 0..EACH {
+                        let status = json!({"status": {"number": [part, number], "text": "x".repeat(LENGTH)}});
+                        let change = Request::merge_patch(&format!("/v1/clusters/foo/c{writer}/status"), &status);
+                        versions.push(done(&mut client, &change).await.version().expect("a version"));
+                    }
+                    versions
+                }
+            });
+            versions.extend(join_all(writers).await.concat());
+            take(&mut late, taken, &mut rest).await;
+        }
+        versions.sort_unstable();
         for number in 0..34 {
             let status = json!({"status": {"number": number, "text": "x".repeat(1 << 20)}});
             done(&mut client, &Request::merge_patch("/v1/clusters/large/c/status", &status)).await;
-            let mut some = vec![0; 100_000];
-            late.read_exact(&mut some).await.expect("a part");
-            rest.extend_from_slice(&some);
+            take(&mut late, PART / 6, &mut rest).await;
         }
 
         late.read_to_end(&mut rest).await.expect("the rest, and no error");

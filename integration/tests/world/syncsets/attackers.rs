@@ -262,7 +262,7 @@ fn labels_bring_a_cluster_no_secrets_of_namespaces_that_do_not_name_its_own() {
         let waves = json!([{"name": "canary", "clusterSelector": {"matchLabels": {"env": "nobody"}}}]);
         for change in [json!({"rollout": {"waves": waves}}), json!({"secretMappings": null, "clusterNamespaces": null})]
         {
-            stage.change("/v1/selectorsyncsets/labelled", &json!({"spec": change})).await;
+            stage.change("selectorsyncsets/labelled", &json!({"spec": change})).await;
         }
         eventually("the cluster to be one of the syncset's", LIMIT, async || {
             let reply = stage.send(&Request::get("/v1/clustersyncs/labelled-tenant/fake")).await;
