@@ -8,7 +8,7 @@ use lapin::BasicProperties;
 use lapin::options::BasicPublishOptions;
 
 use crate::bus::consumer::connect;
-use crate::bus::world::{LIMIT, SYNCSETS, World, create_unreachable, run, stands};
+use crate::bus::world::{LIMIT, SYNCSETS, World, create_unreachable, find, run, stands};
 
 const DOCUMENT: &str = include_str!("../../../../docs/bus.md");
 const CONNECTIONS: [&str; 2] = ["relay", "worker"];
@@ -125,6 +125,16 @@ fn the_documented_permissions_are_enough_and_one_that_is_missing_is_named_and_wo
             let before = attempts(&world);
             account.may(may[0], may[1], may[2]).await;
             account.reconnects().await;
+            // A hint for which there is no connection yet is not sent, and causes no refusal.
+            eventually("both to have connected anew", LIMIT, async || {
+                let section = replica.towline().admin().section("hub").await.map_err(|error| error.to_string())?;
+                let connections = find(&section, "connections").unwrap_or_default();
+                let is_known = |of: &str| ["ready", "away"].iter().any(|state| connections[of]["state"] == *state);
+                let have = attempts(&world) >= before + CONNECTIONS.len() && CONNECTIONS.into_iter().all(is_known);
+                if have { Ok(()) } else { Err(section.to_string()) }
+            })
+            .await
+            .expect("connections");
             clusters += 1;
             create_unreachable(&mut replica.client(), &format!("c{clusters}")).await;
             for connection in CONNECTIONS {

@@ -39,8 +39,8 @@ pub(in crate::hub) fn for_watches(most: usize) -> Places {
     Places::new("watches", most, 0)
 }
 
-/// Places for requests that read many documents, which may take long: half of the pool's connections, so that they never take all. Watches
-/// read with as many. Administrators have one of their own.
+/// Places for requests that read many documents, which may take long: half of the pool's connections. Watches read with as many at
+/// most. Administrators have one of their own.
 pub(in crate::hub) fn for_reads(connections: u32) -> Places {
     let most = usize::try_from(connections / 2).unwrap_or(usize::MAX).max(1);
     Places::new("requests that read many documents", most, usize::from(most > 1))

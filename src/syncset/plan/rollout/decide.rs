@@ -287,6 +287,8 @@ impl Step<'_> {
             read_before: cluster.seen.health.map(|reading| reading.at),
         }));
         if is_under_way {
+            // What was asked before is asked anew: its deadline does not pass meanwhile.
+            self.rollout.checking = None;
             self.wait(Reason::Releasing, String::new());
         }
         is_under_way

@@ -105,13 +105,13 @@ fn deleted() -> String {
 
 static SAVE: LazyLock<String> =
     LazyLock::new(|| format!("with {REVISION}, {APPLIED}, {OTHERS}, {} select wanted, version from held", deleted()));
-/// The same, and ends the claim. The row of the claim is locked for that last, after those of the cluster, of its results and of what it has
-/// lost: the dispatcher locks them in this order, and would lose its turn to a circle.
+/// The same, and ends the claim. The row of the claim is locked for that last, after those of the cluster, of what it has lost and of its
+/// results: the dispatcher locks them in this order, and would lose its turn to a circle.
 static SAVE_AND_END: LazyLock<String> = LazyLock::new(|| {
     format!(
         "with {REVISION}, {APPLIED}, {OTHERS}, {deleted}, \
-         written as materialized (select (select count(*) from cluster_row) + (select count(*) from results) \
-           + (select count(*) from finished) + (select count(*) from used) as rows), \
+         written as materialized (select (select count(*) from cluster_row) + (select count(*) from used) \
+           + (select count(*) from results) + (select count(*) from finished) as rows), \
          ended as (update towline_work w set {ended} from held, written \
            where w.cluster = held.cluster and w.holder = $2 and w.token = $3 and written.rows >= 0 returning w.wanted <> $12 as is_ready) \
          select is_ready from ended",

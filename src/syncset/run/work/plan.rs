@@ -62,7 +62,10 @@ impl Plan {
     pub fn of(snapshot: &Snapshot) -> Self {
         let facts = snapshot.cluster.as_ref().map(|cluster| facts(&cluster.document));
         let sources = sources(&snapshot.secrets);
-        let of_candidate = |candidate| of_candidate(candidate, facts.as_ref()?, &sources);
+        let of_candidate = |candidate: &Candidate| {
+            let has_sent = snapshot.with_applied.contains(&candidate.id);
+            of_candidate(candidate, facts.as_ref()?, &sources, has_sent)
+        };
         let mut live: Vec<LiveSyncset> = snapshot.candidates.iter().filter_map(of_candidate).collect();
         live.sort_by(|left, right| left.header.name.cmp(&right.header.name));
         leave_out(&mut live);
@@ -164,8 +167,14 @@ pub(super) fn sources(secrets: &[SecretFacts]) -> Sources<'_> {
     secrets.iter().map(|facts| ((facts.namespace.as_str(), facts.name.as_str()), facts)).collect()
 }
 
-/// The syncset, if it is one of the cluster's. One that is being deleted is none any more, whatever finalizers it still has.
-fn of_candidate(candidate: &Candidate, cluster: &ClusterFacts, secrets: &Sources<'_>) -> Option<LiveSyncset> {
+/// The syncset, if it is one of the cluster's. One that is being deleted is none any more, whatever finalizers it still has; nor is a revision
+/// whose secrets are not for the cluster, unless something was sent by another one: that stays.
+fn of_candidate(
+    candidate: &Candidate,
+    cluster: &ClusterFacts,
+    secrets: &Sources<'_>,
+    has_sent: bool,
+) -> Option<LiveSyncset> {
     if candidate.is_being_deleted {
         return None;
     }
@@ -184,6 +193,7 @@ fn of_candidate(candidate: &Candidate, cluster: &ClusterFacts, secrets: &Sources
     };
     let header = match audience {
         Ok(false) => return None,
+        Ok(true) if !may_copy_secrets_to(&spec, &cluster.namespace) && !has_sent => return None,
         Ok(true) if !may_copy_secrets_to(&spec, &cluster.namespace) => Err(Failure {
             reason: Reason::SecretInvalid,
             message: format!(

@@ -243,8 +243,11 @@ fn inputs_follow_the_secrets_that_a_syncset_may_copy_and_no_others() {
     {
         let mut revision = mapping("team-b");
         revision["secretNamespaces"] = namespaces;
-        let plan = Plan::of(&snapshot(vec![candidate(1, SyncSetKind::SelectorSyncSet, "a", &revision)]));
-        let live = &plan.live[0];
+        let mut snapshot = snapshot(vec![candidate(1, SyncSetKind::SelectorSyncSet, "a", &revision)]);
+        assert_eq!(Plan::of(&snapshot).live.len(), count, "{revision}");
+        // Something was sent by another revision.
+        snapshot.with_applied = BTreeSet::from([Uuid::from_u128(1)]);
+        let live = Plan::of(&snapshot).live.remove(0);
         assert_eq!((live.undecodable.is_none(), live.header.secrets.len()), (count == 1, count), "{revision}");
     }
 }
