@@ -287,7 +287,7 @@ impl Step<'_> {
             read_before: cluster.seen.health.map(|reading| reading.at),
         }));
         if is_under_way {
-            // What was asked before is asked anew: its deadline does not pass meanwhile.
+            // The check of the soak begins again afterwards, so that its deadline does not pass while it can't go on.
             self.rollout.checking = None;
             self.wait(Reason::Releasing, String::new());
         }

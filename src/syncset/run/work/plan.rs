@@ -193,15 +193,15 @@ fn of_candidate(
     };
     let header = match audience {
         Ok(false) => return None,
-        Ok(true) if !may_copy_secrets_to(&spec, &cluster.namespace) && !has_sent => return None,
-        Ok(true) if !may_copy_secrets_to(&spec, &cluster.namespace) => Err(Failure {
+        Ok(true) if may_copy_secrets_to(&spec, &cluster.namespace) => parse::header(identity.clone(), &spec),
+        Ok(true) if !has_sent => return None,
+        Ok(true) => Err(Failure {
             reason: Reason::SecretInvalid,
             message: format!(
                 "secretMappings: this revision was not for clusters in the namespace {}, and changes nothing here",
                 cluster.namespace
             ),
         }),
-        Ok(true) => parse::header(identity.clone(), &spec),
         // Whom it is for is not known, so that it may be this cluster: the index has found it.
         Err(failure) => Err(failure),
     };
