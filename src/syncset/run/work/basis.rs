@@ -11,9 +11,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::plan::Plan;
-use super::reconcile::{Read, ReconcileError};
-use super::worker::Worker;
+use super::plan::{Plan, Read};
+use super::worker::{ReconcileError, Worker};
 use crate::documents::Work;
 use crate::syncset::plan::action::Action;
 use crate::syncset::plan::pass::Writes;

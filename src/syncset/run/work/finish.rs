@@ -1,4 +1,4 @@
-//! How a pass ends that has run: what is stored and shown of it, and the log of clusters that stop to answer and answer again.
+//! How a pass ends that has run: what is stored and shown of it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,17 +9,17 @@ use super::first;
 use super::identity::Identified;
 use super::observer::result_of;
 use super::pass_log;
-use super::reconcile::{Read, ReconcileError, Reconciled, Rest, SOON, after};
+use super::plan::{Read, after};
 use super::refusal::Stop;
-use super::worker::Worker;
+use super::worker::{ReconcileError, Reconciled, SOON, Worker};
 use crate::documents::{Work, WorkEnd};
-use crate::syncset::plan::action::{Action, PassPlan, Probe};
+use crate::syncset::plan::action::PassPlan;
 use crate::syncset::plan::health::Health;
-use crate::syncset::plan::pass::{End, Outcome, Writes};
+use crate::syncset::plan::pass::{End, Outcome};
 use crate::syncset::plan::retry;
 use crate::syncset::plan::retry::{Ended, Left};
 use crate::syncset::plan::rows::ClusterRow;
-use crate::syncset::plan::status::{Conditions, Reachability, Retry, Unreachable};
+use crate::syncset::plan::status::{Conditions, Reachability, Retry};
 use crate::syncset::run::store::ClusterUpdate;
 use crate::telemetry::ReconcileResult;
 
@@ -34,26 +34,6 @@ pub(super) struct Ran {
     pub(super) not_before: Duration,
     /// Whether the cluster has answered anything.
     pub(super) is_answered: bool,
-}
-
-impl Read {
-    /// Logs that the cluster no longer answers, if it did the last time, or if somebody has asked for this pass.
-    pub(super) fn tell_unreachable(&self, work: &Work, reason: Unreachable, error: &str) {
-        let is_demanded = matches!(&self.plan.action, Action::Pass(plan) if plan.probe == Probe::Demanded);
-        let (cluster, reason) = (work.name.as_str(), reason.as_str());
-        if is_demanded || self.cluster_row().reachable != Some(false) {
-            tracing::warn!(cluster, reason, error, "a cluster is unreachable, its changes wait");
-        } else {
-            tracing::debug!(cluster, reason, error, "a cluster is unreachable still");
-        }
-    }
-
-    /// Logs that the cluster answers, if it did not the last time.
-    fn tell_reachable(&self, work: &Work) {
-        if self.cluster_row().reachable == Some(false) {
-            tracing::info!(cluster = work.name, "a cluster is reachable again");
-        }
-    }
 }
 
 impl Worker {
@@ -153,7 +133,7 @@ impl Worker {
         // Whoever sees that the claim has ended finds it in the log.
         pass_log::write(&work.name, &outcome);
         let attempts = u32::try_from(next.attempts).unwrap_or_default();
-        let rest = match shown {
+        let claim_end = match shown {
             Ok(ready_at) => {
                 let end = match ready_at {
                     // Another process may go on at once.
@@ -171,18 +151,6 @@ impl Worker {
         for (of, took) in first::of_syncsets(&read.snapshot, &outcome.results) {
             self.observer.first_success(of, took);
         }
-        Ok(Reconciled::of(result, rest?))
-    }
-
-    /// Stores what a reconcile came to, and ends its claim.
-    pub(super) async fn end(
-        &self,
-        work: &Work,
-        end: &WorkEnd,
-        writes: &Writes,
-        cluster_row: &ClusterUpdate,
-    ) -> Result<Rest, ReconcileError> {
-        let is_ready = self.store.end(work, end, writes, cluster_row).await?;
-        Ok(Rest::Ended(self.queue.ended(is_ready)))
+        Ok(Reconciled::of(result, claim_end?))
     }
 }

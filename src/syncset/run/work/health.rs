@@ -8,11 +8,10 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::executor::Executor;
-use super::plan::Plan;
-use super::reconcile::{Read, ReconcileError, after};
+use super::plan::{Plan, Read, after};
 use super::refusal::Stop;
 use super::slot::ReconcileSlot;
-use super::worker::Worker;
+use super::worker::{ReconcileError, Worker};
 use crate::documents::Work;
 use crate::syncset::plan::health::{
     self, AppliedOn, Assessment, Entry, Health, Job, ObjectStatus, Reading, Rules, Settings, assess,

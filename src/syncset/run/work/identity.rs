@@ -5,17 +5,14 @@
 //!
 //! [`PassStore::own`]: crate::syncset::run::store::PassStore::own
 
-use jiff::SignedDuration;
-
 use super::executor::Executor;
-use super::reconcile::{Read, ReconcileError};
+use super::plan::Read;
 use super::refusal::{Failed, Stop};
-use super::worker::Worker;
+use super::worker::{ReconcileError, Worker};
 use crate::documents::Work;
 use crate::syncset::plan::action::PassPlan;
-use crate::syncset::plan::pass::{Outcome, Refusal, Refused, Undeleted};
+use crate::syncset::plan::pass::{Refusal, Refused};
 use crate::syncset::plan::rows::ClusterRow;
-use crate::syncset::plan::status;
 use crate::syncset::plan::status::Unreachable;
 use crate::syncset::run::store::ClusterUpdate;
 
@@ -98,28 +95,5 @@ impl Worker {
             "the kubeconfig leads to the same cluster as that of {owner}, which owns it: nothing is sent for this document"
         );
         Some(Stop::silent(Unreachable::Duplicate, message))
-    }
-
-    /// What is still shown of objects that were not deleted, unless a pass has found others.
-    pub(super) fn released(&self, read: &Read, outcome: Option<&Outcome>) -> Option<String> {
-        if let Some(Undeleted { count, first: (object, release) }) = outcome.and_then(|outcome| outcome.left.as_ref()) {
-            let (of, what) = (release.reason(), if *count == 1 { "object" } else { "objects" });
-            return Some(format!(
-                "{count} {what} that no syncset wants stayed on the cluster, the first is {object}: {of}"
-            ));
-        }
-        let document = read.snapshot.cluster_sync.as_ref()?;
-        status::released(&document.status, read.now(), self.shown_for())
-    }
-
-    /// How long is shown what is stored in no other place: until the next full pass after it.
-    fn shown_for(&self) -> SignedDuration {
-        SignedDuration::try_from(self.config.reapply_interval).unwrap_or(SignedDuration::MAX)
-    }
-
-    /// Whether it is still shown that the document leads to another cluster than before: until the next full pass after that.
-    pub(super) fn has_moved(&self, read: &Read) -> bool {
-        let Some(document) = &read.snapshot.cluster_sync else { return false };
-        status::has_moved(&document.status, read.now(), self.shown_for())
     }
 }

@@ -1,9 +1,11 @@
-//! What a snapshot says: which syncsets a cluster has, and what there is to do. Pure, without payloads.
+//! What a reconcile has read, and what that says: which syncsets a cluster has, and what there is to do. Pure, without payloads.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::documents::{Document, Sealed};
@@ -12,12 +14,12 @@ use crate::syncset::plan::action::{Action, ClusterFacts};
 use crate::syncset::plan::digest;
 use crate::syncset::plan::health;
 use crate::syncset::plan::health::Health;
-use crate::syncset::plan::matching::{Audience, may_copy_secrets_to};
-use crate::syncset::plan::name::{Digest, SyncSetKind};
+use crate::syncset::plan::matching::{Audience, SecretNamespaces};
+use crate::syncset::plan::name::{Digest, SyncSetKind, SyncSetName};
 use crate::syncset::plan::naming::{Names, Naming};
 use crate::syncset::plan::parse;
 use crate::syncset::plan::parse::Identity;
-use crate::syncset::plan::rows::Failure;
+use crate::syncset::plan::rows::{ClusterRow, Failure, ResultRow};
 use crate::syncset::plan::spec::{Behavior, Header, Mode, SecretMapping, SecretSource};
 use crate::syncset::plan::status::Reason;
 use crate::syncset::run::store::{Awaited, Candidate, SecretFacts, Snapshot};
@@ -93,6 +95,58 @@ impl Plan {
         }
         self
     }
+}
+
+/// The demand for a full pass, and the last one, when a pass began: what another pass has seen does not count.
+pub(super) type Demand = (i64, Option<Timestamp>);
+
+/// What a reconcile has read, and when.
+pub(super) struct Read {
+    pub(super) snapshot: Snapshot,
+    pub(super) plan: Plan,
+    pub(super) at: Instant,
+}
+
+impl Read {
+    /// The database's time.
+    pub(super) fn now(&self) -> Timestamp {
+        after(self.snapshot.at, self.at.elapsed())
+    }
+
+    pub(super) fn cluster_row(&self) -> ClusterRow {
+        self.snapshot.cluster_row.clone().unwrap_or_default()
+    }
+
+    /// Which cluster it was, when that was last found out.
+    pub(super) fn identity(&self) -> Option<&str> {
+        self.snapshot.cluster_row.as_ref()?.identity.as_deref()
+    }
+
+    /// By what a pass finds out whether it goes on with an earlier one.
+    pub(super) fn demand(&self) -> Demand {
+        (self.snapshot.resyncs, self.snapshot.cluster_row.as_ref().and_then(|cluster_row| cluster_row.last_full))
+    }
+
+    pub(super) fn live(&self) -> BTreeSet<Uuid> {
+        self.plan.live.iter().map(|syncset| syncset.header.id).collect()
+    }
+
+    /// The syncsets whose deletions are suspended, of those that have something to delete.
+    pub(super) fn suspended(&self, results: &[ResultRow]) -> Vec<SyncSetName> {
+        let is_suspended = |row: &&ResultRow| {
+            let has_deletions =
+                row.has_pending_deletions || !self.plan.live.iter().any(|live| live.header.id == row.syncset);
+            has_deletions && self.snapshot.guards.iter().any(|guard| guard.syncset == row.syncset && guard.held)
+        };
+        let mut suspended: Vec<_> = results.iter().filter(is_suspended).map(|row| row.name.clone()).collect();
+        suspended.sort();
+        suspended
+    }
+}
+
+pub(super) fn after(at: Timestamp, elapsed: Duration) -> Timestamp {
+    let elapsed = SignedDuration::try_from(elapsed).unwrap_or(SignedDuration::MAX);
+    at.checked_add(elapsed).unwrap_or(Timestamp::MAX)
 }
 
 impl LiveSyncset {
@@ -193,7 +247,7 @@ fn of_candidate(
     };
     let header = match audience {
         Ok(false) => return None,
-        Ok(true) if may_copy_secrets_to(&spec, &cluster.namespace) => parse::header(identity.clone(), &spec),
+        Ok(true) if SecretNamespaces::of(&spec).include(&cluster.namespace) => parse::header(identity.clone(), &spec),
         Ok(true) if !has_sent => return None,
         Ok(true) => Err(Failure {
             reason: Reason::SecretInvalid,

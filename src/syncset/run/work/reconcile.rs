@@ -1,10 +1,9 @@
 //! One reconcile of a claimed cluster: it reads what is stored, runs a pass if one is due, stores and shows the result, and says when the
 //! cluster is due again.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -12,97 +11,27 @@ use uuid::Uuid;
 use super::basis::Basis;
 use super::executor::Executor;
 use super::finish::Ran;
-use super::first;
 use super::health::{self, Sent};
 use super::identity::{Identification, Identified};
-use super::observer::First;
-use super::plan::Plan;
+use super::plan::{Plan, Read, after};
 use super::prepare::{NoClient, NoCredentials, PrepareError, Prepared};
-use super::shown::{self, Shown};
 use super::slot::{ReconcileSlot, put_off};
 use super::target::{Halt, PassTarget};
-use super::worker::{Demand, Kept, Unfinished, Worker};
+use super::worker::{ClaimEnd, Kept, ReconcileError, Reconciled, SOON, Unfinished, Worker};
 use crate::cluster::full_text;
-use crate::documents::{ClaimSlot, Finished, OpenError, Work, WorkEnd, WriteError};
+use crate::documents::{ClaimSlot, OpenError, Work};
 use crate::syncset::plan::action::{Action, PassPlan, Probe};
-use crate::syncset::plan::health::Health;
-use crate::syncset::plan::name::SyncSetName;
-use crate::syncset::plan::pass::{End, Outcome, pass};
+use crate::syncset::plan::pass::{End, pass};
 use crate::syncset::plan::retry;
 use crate::syncset::plan::retry::Ended;
-use crate::syncset::plan::rows::{ClusterRow, ResultRow};
-use crate::syncset::plan::status;
-use crate::syncset::plan::status::{Conditions, Observed, Reachability, Unreachable};
-use crate::syncset::run::store::{Snapshot, StoreError, StoredCluster};
+use crate::syncset::plan::status::{Conditions, Unreachable};
+use crate::syncset::run::store::StoredCluster;
 use crate::telemetry::ReconcileResult;
 
 /// A cluster has to answer within this time.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 /// How often a cluster is read anew because a syncset was changed while it was read.
 const MOST_READS: usize = 3;
-/// When a cluster is reconciled again whose documents were changed meanwhile, or of which health is to be read after a pass.
-pub(super) const SOON: Duration = Duration::from_secs(1);
-
-/// What becomes of the row in the work queue.
-pub(super) enum Rest {
-    Waits(WorkEnd),
-    Gone,
-    /// The process ends: another one may go on at once.
-    HandedBack,
-    /// The claim was ended by the statement that stored what the reconcile came to.
-    Ended(Finished),
-    /// The claim has ended: another process may work on the cluster.
-    Lost,
-}
-
-pub(super) struct Reconciled {
-    pub(super) rest: Rest,
-    pub(super) result: ReconcileResult,
-}
-
-impl Rest {
-    /// It is ready again at this time, and remembers so many failed attempts.
-    pub(super) fn until(at: Timestamp, attempts: u32) -> Self {
-        Self::Waits(WorkEnd::done(at, attempts))
-    }
-
-    /// The same for what was not done to its end: what was urgent stays urgent.
-    pub(super) fn further(at: Timestamp, attempts: u32) -> Self {
-        Self::Waits(WorkEnd::go_on(at, attempts))
-    }
-}
-
-impl Reconciled {
-    pub(super) fn of(result: ReconcileResult, rest: Rest) -> Self {
-        Self { rest, result }
-    }
-}
-
-/// Why a reconcile came to nothing.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum ReconcileError {
-    /// The claim has ended: another process may work on the cluster.
-    #[error("the claim has ended")]
-    Lost,
-    /// The process ends: another one may go on at once.
-    #[error("the process ends")]
-    ShutsDown,
-    #[error(transparent)]
-    Store(StoreError),
-    #[error("failed to write the ClusterSync")]
-    Show(#[from] WriteError),
-    #[error(transparent)]
-    Prepare(PrepareError),
-    /// This replica lacks the key of the kubeconfig. Another may have it, so nothing is said of the cluster.
-    #[error(transparent)]
-    NoKey(NoCredentials),
-}
-
-impl From<StoreError> for ReconcileError {
-    fn from(error: StoreError) -> Self {
-        if matches!(error, StoreError::LeaseExpired) { Self::Lost } else { Self::Store(error) }
-    }
-}
 
 enum Passed {
     Ended(Box<Reconciled>),
@@ -116,13 +45,6 @@ impl Passed {
     }
 }
 
-/// What a reconcile has read, and when.
-pub(super) struct Read {
-    pub(super) snapshot: Snapshot,
-    pub(super) plan: Plan,
-    pub(super) at: Instant,
-}
-
 /// Whether a pass first asks a silent cluster whether it answers at all.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Asks {
@@ -131,48 +53,6 @@ enum Asks {
     First,
     /// It has answered that earlier in this reconcile.
     HasAnswered,
-}
-
-impl Read {
-    /// The database's time.
-    pub(super) fn now(&self) -> Timestamp {
-        after(self.snapshot.at, self.at.elapsed())
-    }
-
-    pub(super) fn cluster_row(&self) -> ClusterRow {
-        self.snapshot.cluster_row.clone().unwrap_or_default()
-    }
-
-    /// Which cluster it was, when that was last found out.
-    pub(super) fn identity(&self) -> Option<&str> {
-        self.snapshot.cluster_row.as_ref()?.identity.as_deref()
-    }
-
-    /// By what a pass finds out whether it goes on with an earlier one.
-    fn demand(&self) -> Demand {
-        (self.snapshot.resyncs, self.snapshot.cluster_row.as_ref().and_then(|cluster_row| cluster_row.last_full))
-    }
-
-    fn live(&self) -> BTreeSet<Uuid> {
-        self.plan.live.iter().map(|syncset| syncset.header.id).collect()
-    }
-
-    /// The syncsets whose deletions are suspended, of those that have something to delete.
-    pub(super) fn suspended(&self, results: &[ResultRow]) -> Vec<SyncSetName> {
-        let is_suspended = |row: &&ResultRow| {
-            let has_deletions =
-                row.has_pending_deletions || !self.plan.live.iter().any(|live| live.header.id == row.syncset);
-            has_deletions && self.snapshot.guards.iter().any(|guard| guard.syncset == row.syncset && guard.held)
-        };
-        let mut suspended: Vec<_> = results.iter().filter(is_suspended).map(|row| row.name.clone()).collect();
-        suspended.sort();
-        suspended
-    }
-}
-
-pub(super) fn after(at: Timestamp, elapsed: Duration) -> Timestamp {
-    let elapsed = SignedDuration::try_from(elapsed).unwrap_or(SignedDuration::MAX);
-    at.checked_add(elapsed).unwrap_or(Timestamp::MAX)
 }
 
 impl Worker {
@@ -222,7 +102,7 @@ impl Worker {
             }
             let (result, until) = match &read.plan.action {
                 Action::Pass(_) if no_slot_until.is_some() => (ReconcileResult::RequeueAfter, no_slot_until),
-                Action::Gone => return Ok(Reconciled::of(ReconcileResult::Success, Rest::Gone)),
+                Action::Gone => return Ok(Reconciled::of(ReconcileResult::Success, ClaimEnd::Gone)),
                 Action::Paused(pause) => (ReconcileResult::Success, pause.until),
                 Action::Silent { retry_at } => (ReconcileResult::RequeueAfter, Some(*retry_at)),
                 Action::Throttled { until } => (ReconcileResult::RequeueAfter, Some(*until)),
@@ -258,54 +138,16 @@ impl Worker {
                 rand::random(),
             );
             let ready_at = self.show(work, &read, (None, &BTreeMap::new(), false), conditions, next.ready_at).await?;
-            let rest = match &read.plan.action {
+            let claim_end = match &read.plan.action {
                 // The pass that was asked for is still to be made, and this reconcile was no attempt at it.
-                Action::Throttled { .. } => Rest::further(ready_at, work.attempts.saturating_sub(1)),
+                Action::Throttled { .. } => ClaimEnd::further(ready_at, work.attempts.saturating_sub(1)),
                 // The same for what somebody has asked for.
-                Action::Pass(pass_plan) if pass_plan.probe == Probe::Demanded => Rest::further(ready_at, 0),
-                _ => Rest::until(ready_at, 0),
+                Action::Pass(pass_plan) if pass_plan.probe == Probe::Demanded => ClaimEnd::further(ready_at, 0),
+                _ => ClaimEnd::until(ready_at, 0),
             };
-            return Ok(Reconciled::of(result, rest));
+            return Ok(Reconciled::of(result, claim_end));
         }
-        Ok(Reconciled::of(ReconcileResult::Requeue, Rest::further(again, 0)))
-    }
-
-    pub(super) fn reachability_before(read: &Read) -> Reachability {
-        let status = read.snapshot.cluster_sync.as_ref().map(|document| document.status.clone()).unwrap_or_default();
-        shown::reachability(read.snapshot.cluster_row.as_ref(), &status)
-    }
-
-    /// Writes the `ClusterSync` if it differs: after a pass, or without one. Returns when the cluster is ready again: soon, if somebody else
-    /// has changed the document.
-    pub(super) async fn show(
-        &self,
-        work: &Work,
-        read: &Read,
-        (outcome, read_health, is_another): (Option<&Outcome>, &BTreeMap<Uuid, Health>, bool),
-        conditions: Conditions,
-        ready_at: Timestamp,
-    ) -> Result<Timestamp, ReconcileError> {
-        let Some(before) = &read.snapshot.cluster_sync else { return Ok(ready_at) };
-        let (live, results) = (&read.live(), outcome.map_or(&read.snapshot.results, |outcome| &outcome.results));
-        let ending = outcome.filter(|outcome| outcome.end == End::Finished).map(|outcome| &outcome.ending);
-        let is_unreachable = matches!(conditions.reachability, Reachability::Unreachable { .. });
-        let health = &read.health_entries(results, read_health, (is_unreachable, is_another));
-        let observed = Observed { results, live, ending, health, conditions, controlled_by: self.holder.as_str() };
-        let status = status::status(&observed, &before.status, read.now());
-        if !status::differs(&status, &before.status) {
-            return Ok(ready_at);
-        }
-        let first_success = first::of_cluster(&read.snapshot, &before.status, &status);
-        match shown::write(&self.writer, work.writing(), before, status).await? {
-            Shown::Written => {
-                if let Some(took) = first_success {
-                    self.observer.first_success(First::Cluster, took);
-                }
-                Ok(ready_at)
-            }
-            Shown::Outdated => Ok(ready_at.min(after(read.now(), SOON))),
-            Shown::Lost => Err(ReconcileError::Lost),
-        }
+        Ok(Reconciled::of(ReconcileResult::Requeue, ClaimEnd::further(again, 0)))
     }
 
     async fn pass(
@@ -410,14 +252,14 @@ impl Worker {
             Err(PrepareError::Busy) => {
                 return Ok(Passed::ended(Reconciled::of(
                     ReconcileResult::Requeue,
-                    Rest::further(after(read.now(), SOON), 0),
+                    ClaimEnd::further(after(read.now(), SOON), 0),
                 )));
             }
             // Others may need the slot to connect, and another replica may have budget.
             Err(PrepareError::NoBudget) => {
                 return Ok(Passed::ended(Reconciled::of(
                     ReconcileResult::Requeue,
-                    Rest::further(put_off(read.now()), 0),
+                    ClaimEnd::further(put_off(read.now()), 0),
                 )));
             }
             Err(error @ PrepareError::TooManyObjects) => return Err(ReconcileError::Prepare(error)),
@@ -432,7 +274,7 @@ impl Worker {
         }
         if basis.is_another_version {
             // Another pass is requested for that, or will be soon.
-            return Ok(Passed::ended(Reconciled::of(ReconcileResult::Requeue, Rest::further(read.now(), 0))));
+            return Ok(Passed::ended(Reconciled::of(ReconcileResult::Requeue, ClaimEnd::further(read.now(), 0))));
         }
         prepared.input.progress = kept.unfinished.take(read.demand());
         prepared.input.elsewhere = read.cluster_row().is_elsewhere(identified.identity.as_deref().or(read.identity()));

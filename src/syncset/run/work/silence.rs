@@ -1,14 +1,16 @@
-//! How a reconcile ends to which the cluster has not answered, or not with anything that a pass could begin with.
+//! How a reconcile ends to which the cluster has not answered, or not with anything that a pass could begin with; and the log of clusters
+//! that stop to answer and answer again.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::reconcile::{Read, ReconcileError, Reconciled, Rest};
+use super::plan::Read;
 use super::refusal::Stop;
-use super::worker::Worker;
+use super::worker::{ClaimEnd, ReconcileError, Reconciled, Worker};
 use crate::documents::{Work, WorkEnd};
+use crate::syncset::plan::action::{Action, Probe};
 use crate::syncset::plan::pass::Writes;
 use crate::syncset::plan::retry;
 use crate::syncset::plan::retry::{Ended, Left, Next};
@@ -16,6 +18,26 @@ use crate::syncset::plan::rows::ClusterRow;
 use crate::syncset::plan::status::{Conditions, Reachability, Unreachable};
 use crate::syncset::run::store::ClusterUpdate;
 use crate::telemetry::ReconcileResult;
+
+impl Read {
+    /// Logs that the cluster no longer answers, if it did the last time, or if somebody has asked for this pass.
+    pub(super) fn tell_unreachable(&self, work: &Work, reason: Unreachable, error: &str) {
+        let is_demanded = matches!(&self.plan.action, Action::Pass(plan) if plan.probe == Probe::Demanded);
+        let (cluster, reason) = (work.name.as_str(), reason.as_str());
+        if is_demanded || self.cluster_row().reachable != Some(false) {
+            tracing::warn!(cluster, reason, error, "a cluster is unreachable, its changes wait");
+        } else {
+            tracing::debug!(cluster, reason, error, "a cluster is unreachable still");
+        }
+    }
+
+    /// Logs that the cluster answers, if it did not the last time.
+    pub(super) fn tell_reachable(&self, work: &Work) {
+        if self.cluster_row().reachable == Some(false) {
+            tracing::info!(cluster = work.name, "a cluster is reachable again");
+        }
+    }
+}
 
 impl Worker {
     /// The cluster stopped the reconcile before the pass.
@@ -82,13 +104,13 @@ impl Worker {
         result: ReconcileResult,
         work_end: WorkEnd,
     ) -> Result<Reconciled, ReconcileError> {
-        let rest = if row == read.cluster_row() {
-            Rest::Waits(work_end)
+        let claim_end = if row == read.cluster_row() {
+            ClaimEnd::Waits(work_end)
         } else {
             let stored = ClusterUpdate { row, resyncs: read.snapshot.resyncs };
             self.end(work, &work_end, &Writes::default(), &stored).await?
         };
-        Ok(Reconciled::of(result, rest))
+        Ok(Reconciled::of(result, claim_end))
     }
 
     /// The cluster is shown as unreachable, for which the log has the cause already.
@@ -110,7 +132,7 @@ impl Worker {
         // Only the status says why it is silent. It is written first, and the cluster is asked again if that fails.
         let ready_at = self.show(work, read, (None, &BTreeMap::new(), false), conditions, next.ready_at).await?;
         if ready_at != next.ready_at {
-            return Ok(Reconciled::of(ReconcileResult::Error, Rest::until(ready_at, 0)));
+            return Ok(Reconciled::of(ReconcileResult::Error, ClaimEnd::until(ready_at, 0)));
         }
         self.stored(work, read, next.cluster_row, ReconcileResult::Error, WorkEnd::done(ready_at, 0)).await
     }

@@ -6,8 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::reconcile::ReconcileError;
-use super::worker::Worker;
+use super::worker::{ReconcileError, Worker};
 use crate::documents::{ClaimSlot, Work};
 use crate::syncset::run::slots::{ProbeSlot, WorkSlot};
 

@@ -10,10 +10,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::basis::{Basis, Rechecked};
 use super::executor::Executor;
-use super::reconcile::{Read, ReconcileError};
+use super::plan::Read;
 use super::refusal::{self, Stop};
 use super::slot::ReconcileSlot;
-use super::worker::Worker;
+use super::worker::{ReconcileError, Worker};
 use crate::documents::Work;
 use crate::syncset::plan::pass::{
     Address, Ending, Failed, List, Page, Refusal, Refused, Resolution, Seen, Target, Write, Writes, Written,

@@ -23,17 +23,19 @@ use tokio_util::sync::CancellationToken;
 
 use super::executor::Client;
 use super::observer::{Reconciling, WorkObserver};
-use super::prepare::Preparer;
-use super::reconcile::{ReconcileError, Reconciled, Rest};
+use super::plan::Demand;
+use super::prepare::{NoCredentials, PrepareError, Preparer};
 use crate::actor::{Backoff, BoxError, ChildSpec, Scope};
 use crate::cluster::{DynamicClusters, full_text};
-use crate::documents::{ClaimSlot, Finished, Holder, Shared, Work, WorkConsumer, WorkQueue, WriterHandle};
+use crate::documents::{
+    ClaimSlot, Finished, Holder, Shared, Work, WorkConsumer, WorkEnd, WorkQueue, WriteError, WriterHandle,
+};
 use crate::syncset::config::SyncsetsConfig;
-use crate::syncset::plan::pass::Progress;
+use crate::syncset::plan::pass::{Progress, Writes};
 use crate::syncset::run::idle::IdleClients;
 use crate::syncset::run::payloads::Payloads;
 use crate::syncset::run::slots::Slots;
-use crate::syncset::run::store::{PassStore, StoreError};
+use crate::syncset::run::store::{ClusterUpdate, PassStore, StoreError};
 use crate::telemetry::ReconcileResult;
 
 /// The label under which requests to clusters are counted.
@@ -49,6 +51,8 @@ const PAYLOAD_CACHE: u64 = 128 << 20;
 const EXPIRE_EVERY: Duration = Duration::from_secs(10);
 /// After a reconcile that failed through no fault of the cluster.
 const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(15));
+/// When a cluster is reconciled again whose documents were changed meanwhile, or of which health is to be read after a pass.
+pub(super) const SOON: Duration = Duration::from_secs(1);
 
 /// Works on clusters. Its clones are the same.
 #[derive(Clone)]
@@ -84,9 +88,6 @@ pub(super) struct Unfinished {
     of: Demand,
 }
 
-/// The demand for a full pass, and the last one, when a pass began: what another pass has seen does not count.
-pub(super) type Demand = (i64, Option<Timestamp>);
-
 impl Unfinished {
     /// The progress of the pass that goes on. Whatever comes of it, nobody goes on from there again.
     pub(super) fn take(&mut self, of: Demand) -> Progress {
@@ -96,6 +97,67 @@ impl Unfinished {
 
     pub(super) fn keep(&mut self, progress: Progress, of: Demand) {
         (self.progress, self.of) = (progress, of);
+    }
+}
+
+/// How the claim on a cluster ends after a reconcile, and what becomes of its row in the work queue.
+pub(super) enum ClaimEnd {
+    Waits(WorkEnd),
+    Gone,
+    /// The process ends: another one may go on at once.
+    HandedBack,
+    /// The claim was ended by the statement that stored what the reconcile came to.
+    Ended(Finished),
+    /// The claim has ended: another process may work on the cluster.
+    Lost,
+}
+
+pub(super) struct Reconciled {
+    pub(super) end: ClaimEnd,
+    pub(super) result: ReconcileResult,
+}
+
+impl ClaimEnd {
+    /// It is ready again at this time, and remembers so many failed attempts.
+    pub(super) fn until(at: Timestamp, attempts: u32) -> Self {
+        Self::Waits(WorkEnd::done(at, attempts))
+    }
+
+    /// The same for what was not done to its end: what was urgent stays urgent.
+    pub(super) fn further(at: Timestamp, attempts: u32) -> Self {
+        Self::Waits(WorkEnd::go_on(at, attempts))
+    }
+}
+
+impl Reconciled {
+    pub(super) fn of(result: ReconcileResult, end: ClaimEnd) -> Self {
+        Self { end, result }
+    }
+}
+
+/// Why a reconcile came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ReconcileError {
+    /// The claim has ended: another process may work on the cluster.
+    #[error("the claim has ended")]
+    Lost,
+    /// The process ends: another one may go on at once.
+    #[error("the process ends")]
+    ShutsDown,
+    #[error(transparent)]
+    Store(StoreError),
+    #[error("failed to write the ClusterSync")]
+    Show(#[from] WriteError),
+    #[error(transparent)]
+    Prepare(PrepareError),
+    /// This replica lacks the key of the kubeconfig. Another may have it, so nothing is said of the cluster.
+    #[error(transparent)]
+    NoKey(NoCredentials),
+}
+
+impl From<StoreError> for ReconcileError {
+    fn from(error: StoreError) -> Self {
+        if matches!(error, StoreError::LeaseExpired) { Self::Lost } else { Self::Store(error) }
     }
 }
 
@@ -205,22 +267,22 @@ impl Worker {
         } else {
             Box::pin(self.reconcile(&work, slot, &stopping)).await
         };
-        let (rest, result) = match reconciled {
-            Ok(Reconciled { rest, result }) => (rest, result),
+        let (end, result) = match reconciled {
+            Ok(Reconciled { end, result }) => (end, result),
             Err(error) => {
-                let rest = self.rest_after(&work, &error);
-                let is_interrupted = matches!(rest, Rest::Lost | Rest::HandedBack);
-                (rest, if is_interrupted { ReconcileResult::Requeue } else { ReconcileResult::Error })
+                let end = self.end_after(&work, &error);
+                let is_interrupted = matches!(end, ClaimEnd::Lost | ClaimEnd::HandedBack);
+                (end, if is_interrupted { ReconcileResult::Requeue } else { ReconcileResult::Error })
             }
         };
         reconciling.end(result);
         let cluster = work.name.clone();
-        let ended = match rest {
-            Rest::Waits(end) => self.queue.done(work, &end).await,
-            Rest::Ended(finished) => Ok(finished),
-            Rest::Gone => self.queue.forget(work).await,
-            Rest::HandedBack => self.queue.hand_back(work).await,
-            Rest::Lost => Ok(Finished::Lost),
+        let ended = match end {
+            ClaimEnd::Waits(row) => self.queue.done(work, &row).await,
+            ClaimEnd::Ended(finished) => Ok(finished),
+            ClaimEnd::Gone => self.queue.forget(work).await,
+            ClaimEnd::HandedBack => self.queue.hand_back(work).await,
+            ClaimEnd::Lost => Ok(Finished::Lost),
         };
         match ended {
             Ok(Finished::Lost) => tracing::debug!(cluster, "the claim expired before the reconcile ended"),
@@ -235,11 +297,23 @@ impl Worker {
         }
     }
 
+    /// Stores what a reconcile came to, and ends its claim.
+    pub(super) async fn end(
+        &self,
+        work: &Work,
+        end: &WorkEnd,
+        writes: &Writes,
+        cluster_row: &ClusterUpdate,
+    ) -> Result<ClaimEnd, ReconcileError> {
+        let is_ready = self.store.end(work, end, writes, cluster_row).await?;
+        Ok(ClaimEnd::Ended(self.queue.ended(is_ready)))
+    }
+
     /// When a cluster is reconciled again after an error.
-    fn rest_after(&self, work: &Work, error: &ReconcileError) -> Rest {
+    fn end_after(&self, work: &Work, error: &ReconcileError) -> ClaimEnd {
         match error {
-            ReconcileError::Lost => return Rest::Lost,
-            ReconcileError::ShutsDown => return Rest::HandedBack,
+            ReconcileError::Lost => return ClaimEnd::Lost,
+            ReconcileError::ShutsDown => return ClaimEnd::HandedBack,
             ReconcileError::Store(StoreError::Database(_) | StoreError::Restoring(_))
             | ReconcileError::Show(_)
             | ReconcileError::Prepare(_) => {
@@ -261,8 +335,8 @@ impl Worker {
         let ready_at = self.now().checked_add(wait).unwrap_or(Timestamp::MAX);
         match error {
             // Urgent work stays urgent, since another replica may have the key.
-            ReconcileError::NoKey(_) => Rest::further(ready_at, work.attempts),
-            _ => Rest::until(ready_at, work.attempts),
+            ReconcileError::NoKey(_) => ClaimEnd::further(ready_at, work.attempts),
+            _ => ClaimEnd::until(ready_at, work.attempts),
         }
     }
 }
