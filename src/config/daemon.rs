@@ -8,8 +8,8 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
 
 use super::fields::Fields;
-use super::names::{NamespaceName, is_subdomain};
-use super::setting::{PositiveDuration, Setting, Unfit, one_of};
+use super::names::is_subdomain;
+use super::setting::{NamespaceName, PositiveDuration, Setting, Unfit, one_of};
 
 /// Settings of the process: `[daemon]`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,17 +1,15 @@
-//! Names of clusters and sections, and the parts of Kubernetes names.
+//! Names of clusters and sections, and what Kubernetes accepts as a name.
 
 use std::borrow::Borrow;
 use std::fmt;
 use std::str::FromStr;
-
-use super::setting::{Setting, Unfit};
 
 /// Longest DNS label, and so the longest namespace (RFC 1123).
 pub const LONGEST_LABEL: usize = 63;
 /// The name of the section `[status_sync]`, of its Lease and of its state. No other section may have it.
 pub const STATUS_SYNC: &str = "status-sync";
 /// Longest DNS subdomain, and so the longest object name of most kinds.
-const LONGEST_SUBDOMAIN: usize = 253;
+pub const LONGEST_SUBDOMAIN: usize = 253;
 
 /// An invalid name: DNS labels have 1 to 63 of `a-z`, `0-9` and `-`, and begin and end with a letter or digit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -59,18 +57,6 @@ macro_rules! label_name {
         impl fmt::Debug for $name {
             fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
                 fmt::Debug::fmt(&self.0, formatter)
-            }
-        }
-
-        impl Setting for $name {
-            const ALLOWED: &'static str =
-                "a name of 1 to 63 of a-z, 0-9 and -, beginning and ending with a letter or digit";
-
-            fn from_text(text: &str) -> Result<Self, Unfit> {
-                text.parse().map_err(|InvalidName| {
-                    let tamed = text.to_lowercase().replace(['_', '.', ' '], "-");
-                    Unfit { reason: None, suggestion: is_label(&tamed).then_some(tamed) }
-                })
             }
         }
     };
@@ -139,77 +125,6 @@ fn is_label_end(character: char) -> bool {
     character.is_ascii_lowercase() || character.is_ascii_digit()
 }
 
-macro_rules! text_setting {
-    ($(#[$doc:meta])* $name:ident, $allowed:literal, $accepts:expr) => {
-        $(#[$doc])*
-        #[derive(Debug, PartialEq)]
-        pub struct $name(String);
-
-        impl Setting for $name {
-            const ALLOWED: &'static str = $allowed;
-
-            fn from_text(text: &str) -> Result<Self, Unfit> {
-                let accepts: fn(&str) -> bool = $accepts;
-                if accepts(text) { Ok(Self(text.to_owned())) } else { Err(Unfit::default()) }
-            }
-        }
-
-        impl From<$name> for String {
-            fn from(setting: $name) -> Self {
-                setting.0
-            }
-        }
-    };
-}
-
-text_setting! {
-    SecretName, "the name of a Secret: a DNS subdomain", is_subdomain
-}
-
-text_setting! {
-    LeaseName, "the name of a Lease: a DNS subdomain", is_subdomain
-}
-
-text_setting! {
-    PodName, "the name of a Pod: a DNS subdomain", is_subdomain
-}
-
-text_setting! {
-    NamespaceName, "the name of a namespace: a DNS label", is_label
-}
-
-text_setting! {
-    /// The domain of annotations and a finalizer.
-    Domain, "a DNS subdomain such as \"cloud.teleport.dev\"", is_subdomain
-}
-
-text_setting! {
-    /// The name part of a finalizer.
-    FinalizerName, "1 to 63 letters, digits, -, _ and ., beginning and ending with a letter or digit", is_qualified_name
-}
-
-text_setting! {
-    /// A prefix of namespaces; may be empty.
-    NamespacePrefix, "empty, or at most 62 of a-z, 0-9 and -, beginning with a letter or digit", |text| {
-        // A prefix as long as a namespace would leave no character for the rest of the name.
-        text.is_empty() || text.len() < LONGEST_LABEL && is_label(&format!("{text}0"))
-    }
-}
-
-text_setting! {
-    /// A suffix of local namespaces; may be empty.
-    NamespaceSuffix, "empty, or at most 62 of a-z, 0-9 and -, ending with a letter or digit", |text| {
-        text.is_empty() || text.len() < LONGEST_LABEL && is_label(&format!("0{text}"))
-    }
-}
-
-text_setting! {
-    /// A suffix of remote objects' names; may be empty.
-    ResourceSuffix, "empty, or at most 252 of a-z, 0-9, - and ., ending with a letter or digit", |text| {
-        text.is_empty() || text.len() < LONGEST_SUBDOMAIN && is_subdomain(&format!("0{text}"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -222,29 +137,6 @@ mod tests {
         for wrong in ["", "-a", "a-", "A", "a.b", "a_b", "ä", &"a".repeat(64)] {
             assert_eq!(wrong.parse::<ClusterName>(), Err(InvalidName), "{wrong}");
         }
-    }
-
-    #[test]
-    fn a_name_that_is_nearly_a_label_is_suggested_as_one() {
-        let unfit = ClusterName::from_text("EU_West").expect_err("not a label");
-        assert_eq!(unfit.suggestion.as_deref(), Some("eu-west"));
-        assert_eq!(ClusterName::from_text("_").expect_err("not a label").suggestion, None);
-    }
-
-    #[test]
-    fn prefixes_and_suffixes_can_be_part_of_a_name() {
-        for right in ["", "team-", "a", "-"] {
-            assert_eq!(NamespacePrefix::from_text(right).is_ok(), right != "-", "prefix {right}");
-        }
-        for right in ["", "-local", "-a"] {
-            assert!(NamespaceSuffix::from_text(right).is_ok(), "suffix {right}");
-        }
-        for wrong in ["-", "Local", ".a", &"a".repeat(63)] {
-            assert!(NamespaceSuffix::from_text(wrong).is_err(), "suffix {wrong}");
-        }
-        assert!(ResourceSuffix::from_text(".edge-1").is_ok());
-        assert!(ResourceSuffix::from_text("..a").is_err());
-        assert!(ResourceSuffix::from_text(&"a".repeat(253)).is_err());
     }
 
     #[test]

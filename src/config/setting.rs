@@ -3,9 +3,13 @@
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use super::fault::{Fault, Problem, nearest};
+use super::names::{
+    ClusterName, LONGEST_LABEL, LONGEST_SUBDOMAIN, SectionName, is_label, is_qualified_name, is_subdomain,
+};
 use super::source::Node;
 
 /// Longest duration in a configuration: adding a longer one to an instant may overflow.
@@ -227,6 +231,103 @@ impl From<WatchTimeout> for Duration {
     }
 }
 
+/// The name of a cluster or a section.
+fn label<T: FromStr>(text: &str) -> Result<T, Unfit> {
+    text.parse().map_err(|_| {
+        let tamed = text.to_lowercase().replace(['_', '.', ' '], "-");
+        Unfit { reason: None, suggestion: is_label(&tamed).then_some(tamed) }
+    })
+}
+
+const LABEL: &str = "a name of 1 to 63 of a-z, 0-9 and -, beginning and ending with a letter or digit";
+
+impl Setting for ClusterName {
+    const ALLOWED: &'static str = LABEL;
+
+    fn from_text(text: &str) -> Result<Self, Unfit> {
+        label(text)
+    }
+}
+
+impl Setting for SectionName {
+    const ALLOWED: &'static str = LABEL;
+
+    fn from_text(text: &str) -> Result<Self, Unfit> {
+        label(text)
+    }
+}
+
+macro_rules! text_setting {
+    ($(#[$doc:meta])* $name:ident, $allowed:literal, $accepts:expr) => {
+        $(#[$doc])*
+        #[derive(Debug, PartialEq)]
+        pub struct $name(String);
+
+        impl Setting for $name {
+            const ALLOWED: &'static str = $allowed;
+
+            fn from_text(text: &str) -> Result<Self, Unfit> {
+                let accepts: fn(&str) -> bool = $accepts;
+                if accepts(text) { Ok(Self(text.to_owned())) } else { Err(Unfit::default()) }
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(setting: $name) -> Self {
+                setting.0
+            }
+        }
+    };
+}
+
+text_setting! {
+    SecretName, "the name of a Secret: a DNS subdomain", is_subdomain
+}
+
+text_setting! {
+    LeaseName, "the name of a Lease: a DNS subdomain", is_subdomain
+}
+
+text_setting! {
+    PodName, "the name of a Pod: a DNS subdomain", is_subdomain
+}
+
+text_setting! {
+    NamespaceName, "the name of a namespace: a DNS label", is_label
+}
+
+text_setting! {
+    /// The domain of annotations and a finalizer.
+    Domain, "a DNS subdomain such as \"cloud.teleport.dev\"", is_subdomain
+}
+
+text_setting! {
+    /// The name part of a finalizer.
+    FinalizerName, "1 to 63 letters, digits, -, _ and ., beginning and ending with a letter or digit", is_qualified_name
+}
+
+text_setting! {
+    /// A prefix of namespaces; may be empty.
+    NamespacePrefix, "empty, or at most 62 of a-z, 0-9 and -, beginning with a letter or digit", |text| {
+        // A prefix as long as a namespace would leave no character for the rest of the name.
+        text.is_empty() || text.len() < LONGEST_LABEL && is_label(&format!("{text}0"))
+    }
+}
+
+text_setting! {
+    /// A suffix of local namespaces; may be empty.
+    NamespaceSuffix, "empty, or at most 62 of a-z, 0-9 and -, ending with a letter or digit", |text| {
+        text.is_empty() || text.len() < LONGEST_LABEL && is_label(&format!("0{text}"))
+    }
+}
+
+text_setting! {
+    /// A suffix of remote objects' names; may be empty.
+    ResourceSuffix, "empty, or at most 252 of a-z, 0-9, - and ., ending with a letter or digit", |text| {
+        text.is_empty() || text.len() < LONGEST_SUBDOMAIN && is_subdomain(&format!("0{text}"))
+    }
+}
+
 /// Lists. In an environment variable, commas separate the elements. No element may occur twice.
 impl<T: Setting + PartialEq> Setting for Vec<T> {
     const ALLOWED: &'static str = "a list";
@@ -344,5 +445,28 @@ mod tests {
                  at[3]: found true; allowed: a non-empty string"
                 .to_owned())
         );
+    }
+
+    #[test]
+    fn a_name_that_is_nearly_a_label_is_suggested_as_one() {
+        let unfit = ClusterName::from_text("EU_West").expect_err("not a label");
+        assert_eq!(unfit.suggestion.as_deref(), Some("eu-west"));
+        assert_eq!(ClusterName::from_text("_").expect_err("not a label").suggestion, None);
+    }
+
+    #[test]
+    fn prefixes_and_suffixes_can_be_part_of_a_name() {
+        for right in ["", "team-", "a", "-"] {
+            assert_eq!(NamespacePrefix::from_text(right).is_ok(), right != "-", "prefix {right}");
+        }
+        for right in ["", "-local", "-a"] {
+            assert!(NamespaceSuffix::from_text(right).is_ok(), "suffix {right}");
+        }
+        for wrong in ["-", "Local", ".a", &"a".repeat(63)] {
+            assert!(NamespaceSuffix::from_text(wrong).is_err(), "suffix {wrong}");
+        }
+        assert!(ResourceSuffix::from_text(".edge-1").is_ok());
+        assert!(ResourceSuffix::from_text("..a").is_err());
+        assert!(ResourceSuffix::from_text(&"a".repeat(253)).is_err());
     }
 }

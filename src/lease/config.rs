@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use crate::config::fault::{Fault, Problem};
 use crate::config::fields::Fields;
-use crate::config::names::{LeaseName, NamespaceName, PodName, SecretName};
-use crate::config::setting::{PositiveDuration, Setting, Unfit, read_duration};
+use crate::config::setting::{
+    LeaseName, NamespaceName, PodName, PositiveDuration, SecretName, Setting, Unfit, read_duration,
+};
 use crate::config::source::Node;
 use crate::config::{ClusterName, SectionName};
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::config::fault::Problem;
 use crate::config::fields::Fields;
-use crate::config::names::{NamespaceName, STATUS_SYNC};
-use crate::config::setting::{PositiveDuration, Setting, Unfit, one_of};
+use crate::config::names::STATUS_SYNC;
+use crate::config::setting::{NamespaceName, PositiveDuration, Setting, Unfit, one_of};
 use crate::config::{ClusterName, SectionName};
 use crate::db::DatabaseSource;
 use crate::job;

@@ -6,8 +6,9 @@ mod pointer;
 use crate::cluster::built_in::unsyncable;
 use crate::cluster::tool_marks::TOOL_MARKS;
 use crate::config::fields::Fields;
-use crate::config::names::{Domain, FinalizerName, NamespacePrefix, NamespaceSuffix, ResourceSuffix, SecretName};
-use crate::config::setting::{Setting, Unfit, one_of};
+use crate::config::setting::{
+    Domain, FinalizerName, NamespacePrefix, NamespaceSuffix, ResourceSuffix, SecretName, Setting, Unfit, one_of,
+};
 use crate::config::{ClusterName, LabelSelector, ResourceId, SectionName};
 use crate::state::Owner;
 
