@@ -13,9 +13,8 @@ use tokio_postgres::{Client, Config};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::Error;
-use super::connection::RawConnection;
+use super::connection::{Messages, RawConnection};
 use super::error::ConnectError;
-use super::session::{Messages, Session};
 use super::source::Current;
 use super::tls;
 use super::url::{DatabaseUrl, TlsMode};
@@ -119,7 +118,7 @@ impl Manager {
 
     /// Whether a connection has ended, or was made with an earlier URL.
     pub(super) fn is_past(&self, connection: &RawConnection) -> bool {
-        connection.client().is_closed() || connection.changes() != self.current.changes()
+        connection.client.is_closed() || connection.changes != self.current.changes()
     }
 
     /// Opens a connection that is driven by a task of its own.
@@ -135,15 +134,15 @@ impl Manager {
         let mut raw = RawConnection::new(client, tls, access.changes);
         if let Some(text) = &self.set_up {
             // An error or a dropped future cancels it and closes the connection.
-            raw.set_busy(true);
-            set_up(raw.client(), text, access.limit).await?;
-            raw.set_busy(false);
+            raw.is_busy = true;
+            set_up(&raw.client, text, access.limit).await?;
+            raw.is_busy = false;
         }
         Ok(raw)
     }
 
     /// Opens a connection that its owner drives.
-    pub(super) async fn open(&self, purpose: &str) -> Result<(Session, Messages), Error> {
+    pub(super) async fn open(&self, purpose: &str) -> Result<(Client, Messages), Error> {
         let access = self.access().await?;
         let connect =
             |Way { config, tls }| -> BoxFuture<'static, _> { Box::pin(async move { config.connect(tls).await }) };
@@ -155,7 +154,7 @@ impl Manager {
                 lost = messages.until_lost() => return Err(lost),
             }
         }
-        Ok((Session::new(client), messages))
+        Ok((client, messages))
     }
 }
 
@@ -176,12 +175,12 @@ impl ManageConnection for Manager {
     }
 
     async fn is_valid(&self, connection: &mut RawConnection) -> Result<(), Error> {
-        connection.client().check_connection().await.map_err(|error| Error::of_statement("check", error))
+        connection.client.check_connection().await.map_err(|error| Error::of_statement("check", error))
     }
 
     fn has_broken(&self, connection: &mut RawConnection) -> bool {
         // The next statement would wait for the rest of an unread answer.
-        connection.is_spent() || connection.is_busy() || self.is_past(connection)
+        connection.is_spent || connection.is_busy || self.is_past(connection)
     }
 }
 

@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use super::connection::Connection;
+use super::pool::Connection;
 use super::{Database, Param, Type, column};
 use crate::telemetry::VERSION;
 

@@ -8,11 +8,12 @@ use tokio::sync::watch;
 use tokio_postgres::Row;
 
 use super::Error;
-use super::connection::{Connection, Held};
+use super::connection::{Messages, RawConnection};
 use super::manager::Manager;
-use super::session::{Messages, Session};
+use super::rows::{Held, Rows};
+use super::session::Session;
 use super::source::{Current, DatabaseSource};
-use super::statement::{Deadline, Param, Rows, Text};
+use super::statement::{Deadline, Param, Text};
 use super::transaction::Transaction;
 use super::url::DEFAULT_MAX_CONNECTIONS;
 
@@ -141,13 +142,14 @@ impl Database {
 
     /// Opens a dedicated connection. `purpose` is appended to the application name that the database shows for it.
     pub async fn connect(&self, purpose: &str) -> Result<Connection, Error> {
-        Ok(Connection::new(self.manager.connect_as(Some(purpose)).await?, self.answer_within))
+        let raw = self.manager.connect_as(Some(purpose)).await?;
+        Ok(Connection { raw, within: self.answer_within })
     }
 
     /// Opens a dedicated connection that the caller drives, for LISTEN.
     pub async fn session(&self, purpose: &str) -> Result<(Session, Messages), Error> {
-        let (session, messages) = self.manager.open(purpose).await?;
-        Ok((session.answering_within(self.answer_within), messages))
+        let (client, messages) = self.manager.open(purpose).await?;
+        Ok((Session::new(client, self.answer_within), messages))
     }
 
     /// A connection of the pool; those that broke while they were idle are dropped.
@@ -172,6 +174,60 @@ impl Database {
                 Err(RunError::TimedOut) => return Err(Error::PoolExhausted { seconds: self.patience.as_secs() }),
             }
         }
+    }
+}
+
+/// A dedicated connection beside the pool, for statements that must not queue behind others. It is set up like the pool's
+/// connections, and closed when a statement times out ([`Connection::is_closed`]).
+pub struct Connection {
+    raw: RawConnection,
+    /// The deadline of a statement.
+    within: Duration,
+}
+
+impl Connection {
+    /// Whether the connection has ended, so that a new one is needed.
+    pub fn is_closed(&self) -> bool {
+        self.raw.is_spent || self.raw.client.is_closed()
+    }
+
+    /// Sends a statement and streams its rows. `query` names it in metrics and errors.
+    pub async fn rows(
+        &mut self,
+        query: &'static str,
+        text: impl Into<Text<'_>>,
+        params: &[Param<'_>],
+    ) -> Result<Rows<'_>, Error> {
+        Rows::ask(Held::Own(&mut self.raw), Deadline::of_rows(self.within), query, text.into(), params).await
+    }
+
+    pub async fn all(
+        &mut self,
+        query: &'static str,
+        text: impl Into<Text<'_>>,
+        params: &[Param<'_>],
+    ) -> Result<Vec<Row>, Error> {
+        self.rows(query, text, params).await?.rest().await
+    }
+
+    /// Runs a statement and returns how many rows it changed or returned.
+    pub async fn execute(
+        &mut self,
+        query: &'static str,
+        text: impl Into<Text<'_>>,
+        params: &[Param<'_>],
+    ) -> Result<u64, Error> {
+        self.rows(query, text, params).await?.finish().await
+    }
+
+    /// Runs statements, one after the other, without parameters and results.
+    pub async fn run(&mut self, query: &'static str, text: &str) -> Result<(), Error> {
+        self.raw.run(query, text, Deadline::of_rows(self.within)).await
+    }
+
+    /// Begins a transaction that must have ended within `limit`.
+    pub async fn begin(&mut self, name: &'static str, limit: Duration) -> Result<Transaction<'_>, Error> {
+        Transaction::begin(Held::Own(&mut self.raw), name, limit).await
     }
 }
 

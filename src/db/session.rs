@@ -1,20 +1,16 @@
 //! A connection beside the pool that its owner drives, so that it receives messages which the server sends unasked: for
 //! LISTEN.
 //!
-//! Its halves are a [`Session`], which sends statements, and [`Messages`], which must be polled for answers to arrive.
+//! Its halves are a [`Session`], which sends statements, and [`Messages`](super::Messages), which must be polled for answers to arrive.
 
-use std::pin::Pin;
-use std::sync::Arc;
 use std::time::Duration;
 
-use futures::stream::{self, Stream, StreamExt};
-use tokio_postgres::tls::TlsStream;
-use tokio_postgres::{AsyncMessage, Client, Connection, Notification, Row, Socket};
+use futures::StreamExt;
+use tokio_postgres::{Client, Row};
 
-use super::connection::Held;
-use super::error::ConnectError;
-use super::statement::{Deadline, Param, Rows, Text, send};
-use super::{ANSWER_WITHIN, Error};
+use super::Error;
+use super::rows::{Held, Rows};
+use super::statement::{Deadline, Param, Text, send};
 
 /// The half that sends statements.
 pub struct Session {
@@ -23,22 +19,13 @@ pub struct Session {
     within: Duration,
 }
 
-/// The half that receives answers and notifications.
-pub struct Messages {
-    stream: Pin<Box<dyn Stream<Item = Result<AsyncMessage, tokio_postgres::Error>> + Send>>,
-}
-
 /// Extra time for the answer of a server that cancels the statement at its own timeout.
 const GRACE: Duration = Duration::from_secs(5);
 
 impl Session {
-    pub(super) fn new(client: Client) -> Self {
-        Self { client, within: ANSWER_WITHIN }
-    }
-
-    /// The same with a deadline for each statement; [`Session::run_limited`] sets it on the server, too.
-    pub(super) fn answering_within(self, within: Duration) -> Self {
-        Self { within, ..self }
+    /// `within`: the deadline of a statement; [`Session::run_limited`] sets it on the server, too.
+    pub(super) fn new(client: Client, within: Duration) -> Self {
+        Self { client, within }
     }
 
     /// Runs statements, one after the other, without their results. `query` names them in errors.
@@ -81,36 +68,5 @@ impl Session {
         answer: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
         Deadline::of_rows(self.within + GRACE).keep(query, answer).await?
-    }
-}
-
-impl Messages {
-    pub(super) fn new<T>(mut connection: Connection<Socket, T>) -> Self
-    where
-        T: TlsStream + Unpin + Send + 'static,
-    {
-        Self { stream: Box::pin(stream::poll_fn(move |context| connection.poll_message(context))) }
-    }
-
-    /// Passes answers on until a notification arrives. An error if the connection has ended.
-    pub async fn notification(&mut self) -> Result<Notification, Error> {
-        loop {
-            match self.stream.next().await {
-                Some(Ok(AsyncMessage::Notification(notification))) => return Ok(notification),
-                Some(Ok(AsyncMessage::Notice(notice))) => tracing::debug!(%notice, "notice from the database"),
-                Some(Ok(_)) => {}
-                Some(Err(error)) => return Err(Error::of_statement("listen", error)),
-                None => return Err(Error::Lost { query: "listen", source: Arc::new(ConnectError::Closed) }),
-            }
-        }
-    }
-
-    /// Passes answers on until the connection ends, and returns why it ended. Notifications are ignored.
-    pub async fn until_lost(&mut self) -> Error {
-        loop {
-            if let Err(error) = self.notification().await {
-                return error;
-            }
-        }
     }
 }

@@ -1,20 +1,16 @@
-//! Statements: their text, parameters and rows, and how long they may take.
+//! Statements: their text and parameters, and how long they may take.
 //!
 //! A statement is sent with the type of each parameter, and returns built-in types: nothing is looked up in the catalogue, so it costs
 //! one round trip. One that is sent often is [prepared](Text::Prepared).
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
 use tokio::time::Instant;
 use tokio_postgres::types::{FromSql, ToSql, Type};
 use tokio_postgres::{Client, Row, RowStream};
 
 use super::Error;
-use super::connection::Held;
-use crate::telemetry;
 
 /// A parameter of a statement with its declared type. Text can be cast in the statement (`$1::text::uuid`) where the program
 /// has no type for a value.
@@ -85,79 +81,6 @@ pub(super) async fn send(
 ) -> Result<RowStream, Error> {
     let params = params.iter().map(|(value, of_type)| (*value, of_type.clone()));
     client.query_typed_raw(text, params).await.map_err(|error| Error::of_statement(query, error))
-}
-
-/// The rows of a running statement. They hold its connection until they are dropped.
-pub struct Rows<'c> {
-    query: &'static str,
-    begun: Instant,
-    deadline: Deadline,
-    stream: Pin<Box<RowStream>>,
-    held: Held<'c>,
-}
-
-impl<'c> Rows<'c> {
-    /// Sends a statement on a connection.
-    pub(super) async fn ask(
-        mut held: Held<'c>,
-        deadline: Deadline,
-        query: &'static str,
-        text: Text<'_>,
-        params: &[Param<'_>],
-    ) -> Result<Rows<'c>, Error> {
-        let begun = Instant::now();
-        held.begins(query)?;
-        let sent = deadline.keep(query, held.send(query, text, params)).await;
-        match sent {
-            Ok(Ok(stream)) => Ok(Rows { query, begun, deadline, stream: Box::pin(stream), held }),
-            Ok(Err(error)) => {
-                held.failed();
-                Err(error)
-            }
-            Err(silent) => {
-                held.cancel();
-                Err(silent)
-            }
-        }
-    }
-
-    /// The next row. Only `None` says that all rows have been read.
-    pub async fn next(&mut self) -> Result<Option<Row>, Error> {
-        match self.deadline.keep(self.query, self.stream.next()).await {
-            Ok(Some(Ok(row))) => Ok(Some(row)),
-            Ok(Some(Err(error))) => {
-                self.held.failed();
-                Err(Error::of_statement(self.query, error))
-            }
-            Ok(None) => {
-                self.held.ends();
-                telemetry::db_query(self.query, self.begun.elapsed());
-                Ok(None)
-            }
-            Err(silent) => {
-                self.held.cancel();
-                Err(silent)
-            }
-        }
-    }
-
-    pub async fn rest(mut self) -> Result<Vec<Row>, Error> {
-        let mut rows = Vec::new();
-        while let Some(row) = self.next().await? {
-            rows.push(row);
-        }
-        Ok(rows)
-    }
-
-    /// Discards the remaining rows, and returns how many rows the statement changed or returned.
-    pub async fn finish(mut self) -> Result<u64, Error> {
-        while self.next().await?.is_some() {}
-        Ok(self.stream.rows_affected().unwrap_or_default())
-    }
-
-    pub fn column<'r, T: FromSql<'r>>(&self, row: &'r Row, index: usize) -> Result<T, Error> {
-        column(self.query, row, index)
-    }
 }
 
 /// A column of a row of the statement `query`.

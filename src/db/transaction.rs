@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio_postgres::Row;
 
 use super::Error;
-use super::connection::Held;
-use super::statement::{Deadline, Param, Rows, Text};
+use super::rows::{Held, Rows};
+use super::statement::{Deadline, Param, Text};
 
 /// A transaction with the server's default isolation level. Dropping it before [`Transaction::commit`] rolls it back. Its
 /// connection returns to the pool after it has ended, and is closed if that is not certain (a statement still runs or timed
@@ -22,7 +22,7 @@ impl<'c> Transaction<'c> {
     /// All statements, including the commit, must have ended within `limit`.
     pub(super) async fn begin(mut held: Held<'c>, name: &'static str, limit: Duration) -> Result<Self, Error> {
         if let Some(connection) = held.raw() {
-            connection.forget_failure();
+            connection.has_failed = false;
         }
         let mut transaction = Self { held: Some(held), name, deadline: Deadline::of_transaction(limit) };
         transaction.run("begin", "BEGIN").await?;
@@ -72,7 +72,7 @@ impl<'c> Transaction<'c> {
     /// Commits. If the answer is lost or late, the outcome is unknown. After a failed statement the transaction is rolled
     /// back instead, and `commit` returns an error.
     pub async fn commit(mut self) -> Result<(), Error> {
-        let unread = self.held.as_mut().and_then(Held::raw).is_some_and(|connection| connection.is_busy());
+        let unread = self.held.as_mut().and_then(Held::raw).is_some_and(|connection| connection.is_busy);
         if unread {
             // The unread rest of the answer may be an error.
             let name = self.name;
@@ -80,7 +80,7 @@ impl<'c> Transaction<'c> {
             return Err(Error::RolledBack { name });
         }
         // The server would answer COMMIT with a rollback, without an error.
-        if self.held.as_mut().and_then(Held::raw).is_some_and(|connection| connection.has_failed()) {
+        if self.held.as_mut().and_then(Held::raw).is_some_and(|connection| connection.has_failed) {
             let name = self.name;
             self.rollback().await?;
             return Err(Error::RolledBack { name });
