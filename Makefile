@@ -74,7 +74,7 @@ manifests: setup-tools ## renders the chart into deploy/, for those who use kust
 
 .PHONY: page-test
 page-test: setup-tools ## drives the pages in Chromium, and checks their accessibility (SCREENSHOTS=…: a directory for pictures)
-	cargo build --workspace --locked --bin towline
+	cargo build --workspace --locked --bin towline --test setup
 	tests/page/run.sh $(abspath $(TARGET))/debug/towline $(SCREENSHOTS)
 
 .PHONY: lint

@@ -1,15 +1,34 @@
-// The page of a fleet: the clusters of a hub by state, what fails on them, and what is held.
+// The page of a fleet: the clusters of a hub by state, what fails on them, what is held, and how far rollouts are.
 
 import {ROWS, brief, counts, filter, hashOf, html, nothing, number, pager, queryOf, start, state, table} from './page.js';
 
 const clusterLink = ({namespace, name}) => html`<a href=${hashOf({parts: ['cluster', namespace, name]})}>${namespace}/${name}</a>`;
-// A group of failures and a syncset in an address: `SyncSet/NAMESPACE/NAME`, `SelectorSyncSet/NAME`.
-const syncsetPath = ({kind, namespace, name}) => [kind, ...(namespace ? [namespace] : []), name].join('/');
+// A syncset in an address: `SyncSet/NAMESPACE/NAME`, `SelectorSyncSet/NAME`.
+const syncsetParts = ({kind, namespace, name}) => [kind, ...(namespace ? [namespace] : []), name];
+const syncsetPath = (one) => syncsetParts(one).join('/');
+const syncsetLink = (one, place = 'syncset') => html`<a href=${hashOf({parts: [place, ...syncsetParts(one)]})}>${one.kind} ${
+  one.namespace ? `${one.namespace}/` : ''}${one.name}</a>`;
+/** Rows of a table that is beside that of the clusters. */
+const FEW = 25;
+/** The states of health, the worst first. */
+const HEALTH = ['Failed', 'Unknown', 'Progressing', 'Current'];
+/** What the commands of a rollout do, each with what follows the syncset. */
+const COMMANDS = {
+  promote: {does: 'lets the next wave begin', after: ({wave}) => (wave ? ` ${wave}` : '')},
+  pause: {does: 'lets no further cluster change until it is resumed'},
+  resume: {does: 'continues where it was paused or has stopped'},
+  undo: {does: 'brings all clusters to the stable revision'},
+  abort: {does: 'ends it: each cluster keeps what it has'},
+};
 
 /** Where each page begins that has been left by *Next*, by where the next one begins. A page that is loaded again knows none. */
 const before = new Map();
 
-function paths({parts: [view, namespace, name], parameters}) {
+function paths({parts: [view, namespace, name, more], parameters}) {
+  if (view === 'syncset' || view === 'rollout') {
+    const at = [namespace === 'SyncSet' ? 'syncsets' : 'selectorsyncsets', name, more].filter(Boolean).map(encodeURIComponent).join('/');
+    return {syncset: `../v1/${at}`, ...(view === 'rollout' ? {rollout: `../v1/${at}/rollout`} : {})};
+  }
   if (view === 'cluster') {
     const at = `${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`;
     return {sync: `../v1/clustersyncs/${at}`, cluster: `../v1/fleet/clusters${queryOf({namespace, text: `${namespace}/${name}`, limit: ROWS})}`};
@@ -18,15 +37,17 @@ function paths({parts: [view, namespace, name], parameters}) {
   return {
     fleet: `../v1/fleet${queryOf({groupBy: by})}`,
     failures: `../v1/syncset-failures?limit=${ROWS}`,
+    rollouts: `../v1/rollouts?limit=${ROWS}`,
     clusters: `../v1/fleet/clusters${queryOf({state: only, text, labelSelector: labels, syncset, limit: ROWS, continue: after})}`,
   };
 }
 
 function view(route, data, page) {
   const [place, namespace, name] = route.parts;
-  if (place === 'cluster') return cluster(namespace, name, data);
+  if (place === 'cluster') return cluster(namespace, name, data, route.parameters, page);
+  if (place === 'syncset' || place === 'rollout') return syncset(route.parts.slice(1), data);
   if (!data.fleet) return html`<p>Reading …</p>`;
-  const {fleet, failures, clusters} = Object.fromEntries(Object.entries(data).map(([key, {value}]) => [key, value]));
+  const {fleet, failures, rollouts, clusters} = Object.fromEntries(Object.entries(data).map(([key, {value}]) => [key, value]));
   const {parameters} = route;
   const select = (changed) => {
     before.clear();
@@ -37,6 +58,7 @@ function view(route, data, page) {
     ${counts({label: 'Clusters by state', counts: fleet.states, selected: parameters.state ?? '', select: (is) => select({state: is})})}
     ${groups(fleet, parameters, page)}
     ${held(fleet)}
+    ${rollouts ? rolling(rollouts, parameters, page) : nothing}
     ${failures ? failing(failures, parameters, select) : nothing}
     <h2>Clusters</h2>
     ${parameters.syncset ? html`<p>Only those on which ${parameters.syncset} fails.
@@ -55,6 +77,7 @@ function groups({groups: all, groupsMore: more}, {by}, page) {
     ${all.length ? table({
       caption: `Clusters by ${by}`,
       rows: all,
+      most: FEW,
       more,
       columns: [
         {head: by, cell: ({value}) => value ?? '(without it)'},
@@ -70,6 +93,7 @@ function held({held: all, heldMore: more}) {
   return table({
     caption: 'Held deletions',
     rows: all,
+    most: FEW,
     more,
     columns: [
       {head: 'Syncset', cell: ({syncset}) => syncset},
@@ -81,22 +105,67 @@ function held({held: all, heldMore: more}) {
   });
 }
 
-function failing({items, total}, {syncset: selected}, select) {
-  return table({
-    caption: 'What fails, by syncset and message',
-    rows: items,
-    more: total - items.length,
-    where: 'listed by towline failures',
-    empty: 'No syncset fails.',
-    columns: [
-      {head: 'Syncset', cell: (group) => `${group.kind} ${group.namespace ? `${group.namespace}/` : ''}${group.name}`},
-      {head: 'Clusters', cell: (group) => html`<button type="button" aria-pressed=${selected === syncsetPath(group)}
-        @click=${() => select({syncset: syncsetPath(group), state: ''})}>${number(group.count)}<span class="hidden"> clusters of ${group.name}</span></button>`},
-      {head: 'Reason', cell: ({reason}) => reason},
-      {head: 'Message of the first', cell: ({message}) => message},
-      {head: 'First clusters', cell: ({clusters}) => clusters.slice(0, 3).map((one) => html`${clusterLink(one)} `)},
-    ],
-  });
+/** How many there are of each state. */
+function tally(all, stateOf) {
+  const counted = {};
+  for (const one of all) counted[stateOf(one)] = (counted[stateOf(one)] ?? 0) + 1;
+  return counted;
+}
+
+/** A sentence with commands in backticks. */
+const withCommands = (text) => text.split('`').map((part, place) => (place % 2 ? html`<code>${part}</code>` : part));
+
+const revisions = ({stable, revision}) => (stable === revision ? revision : `${stable ?? '–'} → ${revision}`);
+const because = ({reason, message}) => [reason, message].filter(Boolean).join(': ');
+
+function rolling({items, more}, {rollout: only = ''}, page) {
+  if (!items.length) return nothing;
+  return html`<h2>Rollouts</h2>
+    ${counts({label: 'Rollouts by state', counts: tally(items, (one) => one.state), selected: only, select: (is) => page.change({rollout: is})})}
+    ${table({
+      caption: 'Rollouts, those first that have stopped',
+      rows: items.filter((one) => !only || one.state === only),
+      most: FEW,
+      more,
+      where: 'listed by towline rollout status',
+      empty: 'None is selected.',
+      columns: [
+        {head: 'Syncset', cell: (one) => syncsetLink(one, 'rollout')},
+        {head: 'State', cell: (one) => state(one.state)},
+        {head: 'Wave', cell: ({wave}) => wave ?? '–'},
+        {head: 'Revision', cell: revisions},
+        {head: 'For', cell: (one) => brief(one.forSeconds)},
+        {head: 'Why', cell: (one) => because(one) || '–'},
+        // The command is on the page of the rollout, with the others that are possible.
+        {head: 'Next step', cell: (one) => (one.nextStep
+          ? html`<a href=${hashOf({parts: ['rollout', ...syncsetParts(one)]})}>${withCommands(one.nextStep)}</a>` : '–')},
+      ],
+    })}`;
+}
+
+function failing({items, total}, {syncset: selected, failures: only = ''}, select) {
+  const stateOf = ({health}) => health ?? 'not_applied';
+  return html`
+    ${items.length ? counts({label: 'Failures by state', counts: tally(items, stateOf), selected: only, select: (is) => select({failures: is})}) : nothing}
+    ${table({
+      caption: 'What fails or does not work, by syncset and message',
+      rows: items.filter((group) => !only || stateOf(group) === only),
+      most: FEW,
+      more: total - items.length,
+      where: 'listed by towline failures',
+      empty: only ? 'None is selected.' : 'No syncset fails.',
+      columns: [
+        {head: 'Syncset', cell: (group) => syncsetLink(group)},
+        {head: 'State', cell: (group) => state(stateOf(group))},
+        // The server selects clusters by what was not applied there.
+        {head: 'Clusters', cell: (group) => (group.health ? number(group.count) : html`<button type="button"
+          aria-pressed=${selected === syncsetPath(group)} @click=${() => select({syncset: syncsetPath(group), state: ''})}>${number(group.count)}<span
+          class="hidden"> clusters of ${group.name}</span></button>`)},
+        {head: 'Reason', cell: ({reason}) => reason},
+        {head: 'Message of the first', cell: ({message}) => message},
+        {head: 'First clusters', cell: ({clusters}) => clusters.slice(0, 3).map((one) => html`${clusterLink(one)} `)},
+      ],
+    })}`;
 }
 
 function clusterTable(rows) {
@@ -109,7 +178,7 @@ function clusterTable(rows) {
       {head: 'State', cell: (one) => state(one.state)},
       {head: 'For', cell: (one) => brief(one.forSeconds)},
       {head: 'Failing', cell: (one) => (one.failing ? `${number(one.failing)}: ${one.syncset}` : '–')},
-      {head: 'Why', cell: (one) => [one.reason, one.message].filter(Boolean).join(': ') || '–'},
+      {head: 'Why', cell: (one) => because(one) || '–'},
     ],
   });
 }
@@ -129,17 +198,65 @@ function pages({value: {items, continue: next}, path}, wanted, {after}, page) {
   });
 }
 
-/** Which syncsets a cluster has, which of them fail, and what they delete. */
-function cluster(namespace, name, {sync, cluster: states}) {
+/** A syncset: on how many clusters its objects work, and how far its rollout is. */
+function syncset([kind, ...names], {syncset: read, rollout}) {
+  const name = names.join('/');
+  const link = html`<p><a href="#/">All clusters</a></p>`;
+  if (!read) return html`${link}<h2>${kind} ${name}</h2><p>Nothing has been read of it.</p>`;
+  const {health, rollout: inShort} = read.value.status ?? {};
+  return html`${link}
+    <h2>${kind} ${name}</h2>
+    ${health ? table({
+      caption: 'Clusters by health',
+      rows: HEALTH,
+      columns: [{head: 'Health', cell: state}, {head: 'Clusters', cell: (is) => number(health[is.toLowerCase()])}],
+    }) : html`<p>It has no <code>health</code>: that it was applied does not say that it works.</p>`}
+    ${rollout ? waves(rollout.value, name)
+      : inShort ? html`<p>Its rollout: ${state(inShort.state)}. <a href=${hashOf({parts: ['rollout', kind, ...names]})}>Waves and commands</a></p>`
+        : html`<p>It has no <code>rollout</code>: a change reaches all of its clusters at once.</p>`}`;
+}
+
+function waves(rollout, name) {
+  const count = (head, field) => ({head, cell: (wave) => number(wave[field])});
+  return html`
+    <h2>Rollout ${state(rollout.state)}</h2>
+    <p>For ${brief(rollout.forSeconds)}, revision ${revisions(rollout)}. ${because(rollout)}</p>
+    ${rollout.nextStep ? html`<p>Next step: ${withCommands(rollout.nextStep)}</p>` : nothing}
+    ${table({
+      caption: 'Waves',
+      rows: rollout.waves ?? [],
+      columns: [
+        {head: 'Wave', cell: (wave) => wave.name},
+        {head: 'State', cell: (wave) => state(wave.state)},
+        count('Clusters', 'clusters'), count('Released', 'released'), count('Done', 'done'), count('Failed', 'failed'), count('Away', 'away'),
+      ],
+    })}
+    ${table({
+      caption: 'Commands that are possible now',
+      rows: Object.entries(COMMANDS).filter(([command]) => rollout.commands.includes(command)),
+      columns: [
+        {head: 'Command', cell: ([command, {after}]) => html`<code>towline rollout ${command} ${name}${after?.(rollout) ?? ''}</code>`},
+        {head: 'It', cell: ([, {does}]) => does},
+      ],
+    })}`;
+}
+
+/** Which syncsets a cluster has, which of them fail or do not work, and what they delete. */
+function cluster(namespace, name, {sync, cluster: states}, {health: only = ''}, page) {
   const link = html`<p><a href="#/">All clusters</a></p>`;
   if (!sync) return html`${link}<h2>${namespace}/${name}</h2><p>Nothing has been read of it.</p>`;
   const {status = {}} = sync.value;
   const one = states?.value.items.find((item) => item.name === name);
   const of = (kind, list) => (list ?? []).map((entry) => ({...entry, kind}));
-  const rank = ({result}) => (result === 'Failure' ? 0 : 1);
+  const rank = ({result, health}) => (result === 'Failure' ? 0 : (health ? HEALTH.indexOf(health.state) + 1 : HEALTH.length));
   const syncsets = [...of('SyncSet', status.syncSets), ...of('SelectorSyncSet', status.selectorSyncSets)].sort((a, b) => rank(a) - rank(b));
-  const objects = (list = []) => list.slice(0, 5).map((object) => `${object.kind} ${object.namespace ? `${object.namespace}/` : ''}${object.name}`)
-    .join(', ') + (list.length > 5 ? `, ${list.length - 5} more` : '');
+  const withHealth = syncsets.filter(({health}) => health);
+  const objects = (entry, field) => {
+    const [list, omitted] = [entry[field] ?? [], entry[`${field}Omitted`] ?? 0];
+    const named = list.slice(0, 5).map((object) => `${object.kind} ${object.namespace ? `${object.namespace}/` : ''}${object.name}`);
+    const more = list.length - named.length + omitted;
+    return [...named, ...(more ? [`${number(more)} more`] : [])].join(', ') || '–';
+  };
   return html`${link}
     <h2>${namespace}/${name} ${one ? state(one.state) : nothing}</h2>
     ${table({
@@ -153,16 +270,21 @@ function cluster(namespace, name, {sync, cluster: states}) {
         {head: 'Message', cell: (condition) => condition.message ?? ''},
       ],
     })}
+    ${withHealth.length ? counts({label: 'Syncsets by health', counts: tally(withHealth, ({health}) => health.state), selected: only,
+      select: (is) => page.change({health: is})}) : nothing}
     ${table({
       caption: 'Syncsets, those that fail first',
-      rows: syncsets,
+      rows: syncsets.filter(({health}) => !only || health?.state === only),
+      empty: only ? 'None is selected.' : 'None.',
       columns: [
-        {head: 'Syncset', cell: (entry) => `${entry.kind} ${entry.name}`},
+        {head: 'Syncset', cell: (entry) => syncsetLink({kind: entry.kind, name: entry.name, namespace: entry.kind === 'SyncSet' ? namespace : ''})},
         {head: 'State', cell: ({result}) => state({Failure: 'failing', Success: 'in_step'}[result] ?? 'due')},
         {head: 'Since', cell: (entry) => entry.lastTransitionTime ?? '–'},
-        {head: 'Why', cell: (entry) => [entry.reason, entry.failureMessage].filter(Boolean).join(': ') || '–'},
-        {head: 'Deletes when dropped', cell: (entry) => objects(entry.resourcesToDelete) || '–'},
-        {head: 'Sent by another', cell: (entry) => objects(entry.superseded) || '–'},
+        {head: 'Why', cell: (entry) => because({reason: entry.reason, message: entry.failureMessage}) || '–'},
+        {head: 'Health', cell: ({health}) => (health ? html`${state(health.state)} ${because(health)}` : '–')},
+        {head: 'Does not work', cell: (entry) => objects(entry, 'unhealthy')},
+        {head: 'Deletes when dropped', cell: (entry) => objects(entry, 'resourcesToDelete')},
+        {head: 'Sent by another', cell: (entry) => objects(entry, 'superseded')},
       ],
     })}
     <p>More of one object: <code>towline explain ${namespace}/${name} KIND/NAMESPACE/NAME</code></p>`;

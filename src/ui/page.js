@@ -207,11 +207,11 @@ export function queryOf(parameters) {
 
 // The word says it; the shape says it without colours, and the colour from afar.
 const LOOKS = {
-  good: ['●', 'ready', 'in_step', 'available'],
-  busy: ['◐', 'pending', 'deleting', 'starting', 'due', 'dry_run', 'detaching'],
+  good: ['●', 'ready', 'in_step', 'available', 'passed', 'Complete', 'Current'],
+  busy: ['◐', 'pending', 'deleting', 'starting', 'due', 'dry_run', 'detaching', 'running', 'Running', 'RollingBack', 'Progressing'],
   quiet: ['○', 'paused', 'elsewhere', 'detached', 'existing', 'missing'],
-  wait: ['■', 'held', 'waiting', 'not_ready', 'unclaimed', 'circle', 'other_cluster', 'mapping_changed'],
-  bad: ['▲', 'blocked', 'failing', 'unreachable', 'refused', 'no_credentials', 'unauthorized'],
+  wait: ['■', 'held', 'waiting', 'not_ready', 'unclaimed', 'circle', 'other_cluster', 'mapping_changed', 'Unknown'],
+  bad: ['▲', 'blocked', 'failing', 'unreachable', 'refused', 'no_credentials', 'unauthorized', 'not_applied', 'Stopped', 'RolledBack', 'Failed'],
 };
 
 export const words = (name) => String(name ?? '').replaceAll('_', ' ');

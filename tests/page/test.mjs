@@ -131,7 +131,7 @@ async function objects(url) {
 const fleetStates = {paused: 3, unreachable: 40, failing: 200, held: 12, due: 5, in_step: 4_740};
 function fleet(url) {
   const by = url.searchParams.get('groupBy');
-  const groups = by ? ['prod', EVIL, undefined].map((value) => ({value, clusters: 9, states: {in_step: 9}})) : [];
+  const groups = by ? ['prod', 'test', undefined].map((value) => ({value, clusters: 9, states: {in_step: 9}})) : [];
   return {clusters: 5_000, states: fleetStates, groups, groupsMore: by ? 7 : 0, heldMore: 0,
     held: [{syncset: 'SelectorSyncSet monitoring', clusters: 12, reason: 'most of its objects there would be deleted', nextStep: 'take the change back'}]};
 }
@@ -143,14 +143,31 @@ async function fleetClusters(url) {
     failing: 1, syncset: 'SyncSet team-a/base', reason: 'Rejected', message: EVIL});
   return {items: Array.from({length: Number(get('limit'))}, (_, place) => one(from + place)), continue: `team-a/c${from + Number(get('limit')) - 1}`};
 }
-const failures = {total: 2, items: [
+const failures = {total: 3, items: [
   {kind: 'SyncSet', namespace: 'team-a', name: 'base', reason: 'Rejected', message: EVIL, count: 200, clusters: [{namespace: 'team-a', name: 'c1'}]},
-  {kind: 'SelectorSyncSet', name: 'monitoring', reason: 'Forbidden', message: 'no', count: 3, clusters: []}]};
+  {kind: 'SelectorSyncSet', name: 'monitoring', reason: 'Forbidden', message: 'no', count: 3, clusters: []},
+  {kind: 'SyncSet', namespace: 'team-a', name: 'shop', health: 'Failed', reason: 'CrashLoopBackOff', message: EVIL, count: 7, clusters: []}]};
+const rollout = (changes = {}) => ({kind: 'SelectorSyncSet', name: 'ingress', state: 'Running', reason: 'AwaitingPromotion',
+  message: 'wave canary is done, and waits to be promoted', revision: 2, stable: 1, newest: 2, wave: 'canary', since: '2027-01-15T08:00:03Z', forSeconds: 900,
+  nextStep: '`towline rollout promote ingress canary`', commands: ['pause', 'promote', 'abort', 'undo'], ...changes});
+const stopped = rollout({kind: 'SyncSet', namespace: 'team-a', name: 'shop', state: 'Stopped', reason: 'Failures',
+  message: 'in wave canary 1 of 3 clusters has failed', nextStep: 'edit the syncset, or `towline rollout undo team-a/shop`'});
+const rollouts = {more: 3, items: [stopped, rollout(), rollout({name: 'done', state: 'Complete', reason: undefined, message: undefined,
+  wave: undefined, nextStep: undefined, stable: 2, commands: []})]};
+const waves = [['canary', 'running', 3, 3, 3], ['tenth', 'waiting', 9, 0, 0], ['rest', 'waiting', 108, 0, 0]].map(([name, is, clusters, released, done]) =>
+  ({name, state: is, clusters, released, done, failed: 0, away: name === 'rest' ? 2 : 0}));
+const ingress = {kind: 'SelectorSyncSet', name: 'ingress', status: {health: {failed: 1, current: 110, unknown: 2, progressing: 7},
+  rollout: {state: 'Running', reason: 'AwaitingPromotion', revision: 2, stable: 1, wave: 'canary'}}};
+const fleetAnswers = {'/fleet/v1/fleet/clusters': fleetClusters, '/fleet/v1/fleet': fleet, '/fleet/v1/syncset-failures': () => failures,
+  '/fleet/v1/rollouts': () => rollouts, '/fleet/v1/selectorsyncsets/ingress/rollout': () => rollout({waves}),
+  '/fleet/v1/selectorsyncsets/ingress': () => ingress, '/fleet/v1/clustersyncs/': () => clusterSync};
 const clusterSync = {kind: 'ClusterSync', status: {
   conditions: [{type: 'Failed', status: 'True', reason: 'Failure', message: EVIL, lastTransitionTime: '2027-01-15T08:00:03Z'}],
   syncSets: [{name: 'base', result: 'Failure', reason: 'Rejected', failureMessage: EVIL, lastTransitionTime: '2027-01-15T08:00:03Z',
-    resourcesToDelete: [{apiVersion: 'v1', kind: 'ConfigMap', namespace: 'a', name: EVIL}]}],
-  selectorSyncSets: [{name: 'monitoring', result: 'Success'}]}};
+    resourcesToDelete: [{apiVersion: 'v1', kind: 'ConfigMap', namespace: 'a', name: EVIL}]},
+  {name: 'shop', result: 'Success', health: {state: 'Failed', reason: 'CrashLoopBackOff', message: EVIL},
+    unhealthy: [{apiVersion: 'apps/v1', kind: 'Deployment', namespace: 'shop', name: EVIL}], unhealthyOmitted: 4}],
+  selectorSyncSets: [{name: 'monitoring', result: 'Success', health: {state: 'Current'}}]}};
 
 // What a scene answers: a function of the URL and the request, by the beginning of a path. What it has none for the daemon answers.
 let answers = {};
@@ -228,6 +245,15 @@ try {
   await text('1 of 1 sections are well.');
   await text('Errors of west: ');
   await look('healthy');
+
+  const silent = {west: {state: 'unreachable', since_seconds: 130, reason: 'connection refused (192.0.2.1:6443)'}};
+  const waiting = section({state: 'waiting', well: false, message: 'waits for west', objects: {...zero, unreachable: 40},
+    overview: {...section().overview, in_step: 0, oldest_seconds: 130}});
+  answers = {'/status': () => status({databases: waiting}, silent), '/history': history};
+  await open('');
+  await text('1 of 2 clusters can\'t be used.');
+  await text('connection refused (192.0.2.1:6443)');
+  await look('edge-down');
 
   // 5,000 objects that fail, one with a name that would be markup.
   const failing = section({state: 'failing', well: false, message: EVIL, not_in_step: Array.from({length: 50}, (_, number) => listed(number)),
@@ -333,14 +359,45 @@ try {
   await page.locator('main:not(.old)').waitFor();
   assert.equal(await page.getByRole('alert').innerText(), '');
 
-  // The fleet.
-  answers = {'/fleet/v1/fleet/clusters': fleetClusters, '/fleet/v1/fleet': fleet, '/fleet/v1/syncset-failures': () => failures,
-    '/fleet/v1/clustersyncs/': () => clusterSync};
+  // The fleet: first nothing is wrong.
+  const nothingFails = {...fleet(new URL(base)), held: [], states: {...Object.fromEntries(Object.keys(fleetStates).map((name) => [name, 0])), in_step: 5_000}};
+  answers = {...fleetAnswers, '/fleet/v1/fleet': () => nothingFails, '/fleet/v1/syncset-failures': () => ({total: 0, items: []}),
+    '/fleet/v1/rollouts': () => ({more: 0, items: []})};
+  answers = {'/fleet/v1/fleet/clusters': fleetClusters, ...answers};
+  await open('', '/fleet/ui/');
+  await text('No syncset fails.');
+  await text('team-a/c0 and 99 more');
+  assert.equal(await page.getByRole('heading', {name: 'Rollouts'}).count(), 0);
+  await look('fleet-healthy');
+  answers = fleetAnswers;
   await open('#/?by=env', '/fleet/ui/');
   await text('5,000 clusters');
   await text('SelectorSyncSet monitoring');
   await text('7 more are not shown.');
   await look('fleet');
+  // What does not work, and what was not applied: the clusters of the latter can be selected.
+  const ill = page.getByRole('table', {name: 'What fails or does not work'});
+  await ill.getByRole('row', {name: /SyncSet team-a\/shop Failed 7 CrashLoopBackOff/}).waitFor();
+  assert.equal(await ill.getByRole('button').count(), 2);
+  await page.getByRole('group', {name: 'Failures by state'}).getByRole('button', {name: /Failed/}).click();
+  await ill.getByRole('row').nth(2).waitFor({state: 'detached'});
+  assert.ok(page.url().includes('failures=Failed'), page.url());
+  await page.getByRole('group', {name: 'Failures by state'}).getByRole('button', {name: 'All'}).click();
+  // By keyboard alone: only those that run, to the one that waits, and to the command that promotes it.
+  const rolling = page.getByRole('table', {name: 'Rollouts'});
+  await text('3 more are listed by towline rollout status.');
+  await page.getByRole('group', {name: 'Rollouts by state'}).getByRole('button', {name: /Running/}).focus();
+  await page.keyboard.press('Enter');
+  await rolling.getByRole('row').nth(2).waitFor({state: 'detached'});
+  await rolling.getByRole('link', {name: 'towline rollout promote ingress canary'}).focus();
+  await page.keyboard.press('Enter');
+  await page.getByRole('table', {name: 'Waves'}).getByRole('row', {name: 'rest waiting 108 0 0 0 2'}).waitFor();
+  await page.getByRole('table', {name: 'Clusters by health'}).getByRole('row', {name: 'Failed 1'}).waitFor();
+  await page.getByRole('table', {name: 'Commands'}).getByText('towline rollout promote ingress canary').waitFor();
+  assert.equal(await page.getByRole('table', {name: 'Commands'}).getByRole('row').count(), 5);
+  await look('rollout');
+  await page.goBack();
+  await text('SelectorSyncSet monitoring');
   await page.getByRole('group', {name: 'Clusters by state'}).getByRole('button', {name: /failing/}).click();
   // A second click before the next page has come does nothing, and the way back is that of the pages that were shown.
   const [next, previous] = [page.getByRole('button', {name: 'Next'}), page.getByRole('button', {name: 'Previous'})];
@@ -362,22 +419,49 @@ try {
   await page.getByRole('button', {name: 'First page'}).click();
   await text('team-a/c0 and 99 more');
   await page.getByRole('link', {name: 'team-a/c1', exact: true}).first().click();
-  await text('SyncSet base');
+  await text('SyncSet team-a/base');
+  await page.getByRole('row', {name: /SyncSet team-a\/shop in step .* Failed CrashLoopBackOff: .* 4 more/}).waitFor();
   await look('cluster');
+  await page.getByRole('group', {name: 'Syncsets by health'}).getByRole('button', {name: /Current/}).click();
+  await page.getByRole('table', {name: 'Syncsets'}).getByRole('row').nth(2).waitFor({state: 'detached'});
+  await page.getByRole('link', {name: 'SelectorSyncSet monitoring'}).waitFor();
+  // As much as there can be of everything, with names that would be markup.
+  const many = (count, one) => Array.from({length: count}, (_, number) => one(number));
+  answers = {...fleetAnswers,
+    '/fleet/v1/fleet': (url) => ({...fleet(url), groups: many(200, (value) => ({value: `${EVIL}${value}`, clusters: 6, states: fleetStates})),
+      held: many(200, (number) => ({...fleet(url).held[0], syncset: `SelectorSyncSet ${EVIL}${number}`}))}),
+    '/fleet/v1/syncset-failures': () => ({total: 500, items: many(100, (number) => ({...failures.items[0], name: `${EVIL}${number}`,
+      clusters: many(5, (place) => ({namespace: 'team-a', name: `c${place}`}))}))}),
+    '/fleet/v1/rollouts': () => ({more: 400, items: many(100, (number) => rollout({name: `${EVIL}${number}`, wave: EVIL, message: EVIL, nextStep: `\`${EVIL}\``}))})};
+  answers = {'/fleet/v1/fleet/clusters': fleetClusters, ...answers};
+  await open('#/?by=version', '/fleet/ui/');
+  await text('475 more are listed by towline failures.');
+  await text('team-a/c0 and 99 more');
+  await look('fleet-full');
   answers = {'/fleet/v1/': () => ({refused: 401, error: 'a token is required'})};
   await open('', '/fleet/ui/');
   await text('a token is required');
   await page.locator('#token').waitFor();
   await look('fleet-without-token');
+  // With a wrong token, and with the right one, by keyboard.
+  const guarded = (answer) => (url, request) => (request.headers().authorization === 'Bearer sesame' ? answer(url)
+    : {refused: 401, error: 'the token is not known'});
+  answers = Object.fromEntries(Object.entries(fleetAnswers).map(([place, answer]) => [place, guarded(answer)]));
+  for (const [token, shown] of [['open', 'the token is not known'], ['sesame', '5,000 clusters']]) {
+    await page.locator('#token').focus();
+    await page.keyboard.type(token);
+    await page.keyboard.press('Enter');
+    await text(shown);
+  }
 
   // While nobody looks, nothing is asked. The clock is the page's own.
   answers = {'/status': () => status({databases: section()}), '/history': history};
   await page.clock.install();
   await open('');
   await text('1 of 1 sections are well.');
-  const first = asked.length;
+  const again = page.waitForRequest('**/status?*');
   await page.clock.runFor(10_000);
-  assert.ok(asked.length > first, 'a page that is seen asks again');
+  await again;
   await page.evaluate(() => {
     Object.defineProperty(document, 'hidden', {value: true, configurable: true});
     document.dispatchEvent(new Event('visibilitychange'));
