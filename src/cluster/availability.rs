@@ -4,89 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::client::Cluster;
-use super::identity::Identity;
-use crate::config::ClusterName;
+use super::client::{Availability, Cluster, ClusterState, ClusterStatus, StateSince};
+use super::connection::Connection;
+use super::error::Error;
+use super::identity::{Identity, Seen};
 
 /// For so long after it became available again a cluster counts as settling.
 const SETTLING: Duration = Duration::from_mins(1);
-
-/// Whether requests can be sent to a cluster.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Availability {
-    /// Its actor has not found out yet.
-    Starting,
-    Available,
-    /// It does not answer, or there are no usable credentials.
-    Unavailable {
-        reason: String,
-    },
-}
-
-/// Whether a cluster can be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ClusterState {
-    /// Not known yet.
-    Starting,
-    Available,
-    Unreachable,
-    /// Its credentials can't be loaded, so no request is sent.
-    NoCredentials,
-    /// It answers but does not accept the credentials.
-    Unauthorized,
-}
-
-impl ClusterState {
-    /// Its name in `/status`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Starting => "starting",
-            Self::Available => "available",
-            Self::Unreachable => "unreachable",
-            Self::NoCredentials => "no_credentials",
-            Self::Unauthorized => "unauthorized",
-        }
-    }
-
-    /// Whether no problem is known.
-    pub fn is_fine(self) -> bool {
-        self.complaint().is_none()
-    }
-
-    /// The problem with a cluster that work waits for; `None` if no problem is known.
-    pub fn complaint(self) -> Option<&'static str> {
-        match self {
-            Self::Starting | Self::Available => None,
-            Self::Unreachable => Some("unreachable"),
-            Self::NoCredentials => Some("has no usable credentials"),
-            Self::Unauthorized => Some("does not accept the credentials"),
-        }
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClusterStatus {
-    /// Its name in the configuration.
-    pub name: ClusterName,
-    pub state: ClusterState,
-    /// How long it has been in this state.
-    pub since: Duration,
-    /// Why it can't be used, or what is wrong with new credentials that are not in use.
-    pub reason: Option<String>,
-    /// Host and port of the API server, once that is known.
-    pub server: Option<Arc<str>>,
-}
-
-/// The state that operators see, and since when.
-pub(super) struct Seen {
-    pub(super) state: ClusterState,
-    pub(super) since: Instant,
-}
 
 /// Sets a value; returns whether it has changed.
 fn replace<T: PartialEq>(sender: &watch::Sender<T>, next: T) -> bool {
@@ -124,7 +51,7 @@ impl Cluster {
     fn see(&self, state: ClusterState) {
         let mut seen = self.shared.seen.lock();
         if seen.state != state {
-            *seen = Seen { state, since: Instant::now() };
+            *seen = StateSince { state, since: Instant::now() };
         }
     }
 
@@ -236,4 +163,36 @@ impl Cluster {
             self.set_identity(Identity::Unread);
         }
     }
+}
+
+impl Seen {
+    pub fn of(cluster: &Cluster) -> Self {
+        let identity = cluster.identity();
+        let epoch = if matches!(identity, Identity::Known(_)) { None } else { cluster.epoch() };
+        Self { identity, epoch, reading: None }
+    }
+
+    /// The same, but after each attempt to read it a cluster whose identity is unknown counts as another one.
+    pub fn by_reading(cluster: &Cluster) -> Self {
+        let seen = Self::of(cluster);
+        let reading = matches!(seen.identity, Identity::Unknown { .. }).then(|| cluster.identity_readings());
+        Self { reading, ..seen }
+    }
+}
+
+/// Reads the identity, if a section needs it. An error means that the cluster did not answer.
+pub(super) async fn read_identity(cluster: &Cluster, connection: &Connection, deadline: Duration) -> Result<(), Error> {
+    if !cluster.is_identity_wanted() {
+        return Ok(());
+    }
+    let identity = match cluster.read_identity(connection, deadline).await {
+        Ok(uid) if !uid.is_empty() => Identity::Known(uid),
+        Ok(_) => Identity::Unknown { reason: "namespace kube-system has no UID".into() },
+        Err(error @ (Error::Forbidden { .. } | Error::NotFound { .. } | Error::NotServed { .. })) => {
+            Identity::Unknown { reason: error.to_string().into() }
+        }
+        Err(error) => return Err(error),
+    };
+    cluster.set_identity(identity);
+    Ok(())
 }

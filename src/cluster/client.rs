@@ -1,7 +1,7 @@
 //! The handle through which every request to a cluster goes.
 //!
 //! This file holds what a cluster consists of and how its handles are made. `sending` sends requests, `availability` keeps what is known
-//! about availability and identity.
+//! about availability and identity up to date.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use serde::Serialize;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use super::availability::{Availability, ClusterState, Seen};
 use super::connection::Connection;
 use super::denied_permissions::DeniedPermissions;
 use super::fence::{Claim, Fence, Guard};
@@ -27,6 +27,79 @@ pub struct Session {
     pub connection: Connection,
     /// Counts the sets of credentials.
     pub epoch: u64,
+}
+
+/// Whether requests can be sent to a cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Availability {
+    /// Its actor has not found out yet.
+    Starting,
+    Available,
+    /// It does not answer, or there are no usable credentials.
+    Unavailable {
+        reason: String,
+    },
+}
+
+/// Whether a cluster can be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ClusterState {
+    /// Not known yet.
+    Starting,
+    Available,
+    Unreachable,
+    /// Its credentials can't be loaded, so no request is sent.
+    NoCredentials,
+    /// It answers but does not accept the credentials.
+    Unauthorized,
+}
+
+impl ClusterState {
+    /// Its name in `/status`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Available => "available",
+            Self::Unreachable => "unreachable",
+            Self::NoCredentials => "no_credentials",
+            Self::Unauthorized => "unauthorized",
+        }
+    }
+
+    /// Whether no problem is known.
+    pub fn is_fine(self) -> bool {
+        self.complaint().is_none()
+    }
+
+    /// The problem with a cluster that work waits for; `None` if no problem is known.
+    pub fn complaint(self) -> Option<&'static str> {
+        match self {
+            Self::Starting | Self::Available => None,
+            Self::Unreachable => Some("unreachable"),
+            Self::NoCredentials => Some("has no usable credentials"),
+            Self::Unauthorized => Some("does not accept the credentials"),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterStatus {
+    /// Its name in the configuration.
+    pub name: ClusterName,
+    pub state: ClusterState,
+    /// How long it has been in this state.
+    pub since: Duration,
+    /// Why it can't be used, or what is wrong with new credentials that are not in use.
+    pub reason: Option<String>,
+    /// Host and port of the API server, once that is known.
+    pub server: Option<Arc<str>>,
+}
+
+/// The state that operators see, and since when.
+pub(super) struct StateSince {
+    pub(super) state: ClusterState,
+    pub(super) since: Instant,
 }
 
 #[derive(Clone, Copy)]
@@ -46,7 +119,7 @@ pub(super) struct Shared {
     pub(super) availability: watch::Sender<Availability>,
     pub(super) credentials_fault: watch::Sender<Option<Arc<str>>>,
     /// The state that operators see. The only lock here; it is held for a comparison.
-    pub(super) seen: Mutex<Seen>,
+    pub(super) seen: Mutex<StateSince>,
     pub(super) identity: watch::Sender<Identity>,
     pub(super) is_identity_wanted: AtomicBool,
     /// How often the identity was read, or found to be unreadable.
@@ -96,7 +169,7 @@ impl Cluster {
                 session: watch::Sender::new(None),
                 availability: watch::Sender::new(Availability::Starting),
                 credentials_fault: watch::Sender::new(None),
-                seen: Mutex::new(Seen { state: ClusterState::Starting, since: Instant::now() }),
+                seen: Mutex::new(StateSince { state: ClusterState::Starting, since: Instant::now() }),
                 identity: watch::Sender::new(Identity::Unread),
                 is_identity_wanted: AtomicBool::new(false),
                 identity_readings: AtomicU64::new(0),

@@ -10,11 +10,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
-use super::client::Cluster;
-use super::connection::Connection;
-use super::error::Error;
 use crate::config::ClusterName;
 
 /// What is known about a cluster's identity.
@@ -69,23 +65,10 @@ pub struct Seen {
     /// The set of credentials, where the identity is unknown: others may lead to another cluster.
     pub epoch: Option<u64>,
     /// How often the identity was read, where it is unknown and each doubt counts.
-    reading: Option<u64>,
+    pub(super) reading: Option<u64>,
 }
 
 impl Seen {
-    pub fn of(cluster: &Cluster) -> Self {
-        let identity = cluster.identity();
-        let epoch = if matches!(identity, Identity::Known(_)) { None } else { cluster.epoch() };
-        Self { identity, epoch, reading: None }
-    }
-
-    /// The same, but after each attempt to read it a cluster whose identity is unknown counts as another one.
-    pub fn by_reading(cluster: &Cluster) -> Self {
-        let seen = Self::of(cluster);
-        let reading = matches!(seen.identity, Identity::Unknown { .. }).then(|| cluster.identity_readings());
-        Self { reading, ..seen }
-    }
-
     /// Whether the identity was read since the last doubt, or found to be unreadable.
     pub fn is_read(&self) -> bool {
         self.identity != Identity::Unread
@@ -157,21 +140,4 @@ impl fmt::Display for Objection {
             ),
         }
     }
-}
-
-/// Reads the identity, if a section needs it. An error means that the cluster did not answer.
-pub(super) async fn read(cluster: &Cluster, connection: &Connection, deadline: Duration) -> Result<(), Error> {
-    if !cluster.is_identity_wanted() {
-        return Ok(());
-    }
-    let identity = match cluster.read_identity(connection, deadline).await {
-        Ok(uid) if !uid.is_empty() => Identity::Known(uid),
-        Ok(_) => Identity::Unknown { reason: "namespace kube-system has no UID".into() },
-        Err(error @ (Error::Forbidden { .. } | Error::NotFound { .. } | Error::NotServed { .. })) => {
-            Identity::Unknown { reason: error.to_string().into() }
-        }
-        Err(error) => return Err(error),
-    };
-    cluster.set_identity(identity);
-    Ok(())
 }

@@ -22,7 +22,6 @@ mod client;
 mod clock;
 mod connection;
 mod credentials;
-mod demand;
 mod denied_permissions;
 mod dynamic;
 mod error;
@@ -52,15 +51,13 @@ pub mod tool_marks;
 pub mod watch;
 
 pub use access::{AccessRequest, Decision};
-#[cfg(test)]
-pub use availability::ClusterState;
-pub use availability::{Availability, ClusterStatus};
 pub use built_in::BuiltIn;
-pub use client::Cluster;
+#[cfg(test)]
+pub use client::ClusterState;
+pub use client::{Availability, Cluster, ClusterStatus};
 pub use clock::Clock;
 pub use connection::PARTIAL_METADATA;
 pub use credentials::context_of;
-pub use demand::Demand;
 pub use dynamic::{Credentials, DynamicCluster, DynamicClusters, Fingerprint};
 pub use error::{Cause, Error, Retry, full_text};
 pub use fence::{Claim, Expired, Fence};
@@ -71,13 +68,12 @@ pub use managers::shown_manager;
 pub use metadata::{Deletion, ManagedFields, Metadata};
 pub use object::{CanonicalJson, FIELD_MANAGER, Object, ObjectKey, OwnedKeys, is_at_least};
 pub use pages::{Element, Pages};
-pub use reach::{Exchange, Urgency};
 pub use registry::WatchRegistry;
 pub use reply::Stated;
 pub use request::{Payload, Propagation, Request};
-pub use sending::Written;
+pub use sending::{Exchange, Urgency, Written};
 pub use store::{ListMoment, Listed, Store, Tracker};
-pub use watch::{Follower, Projection, Watch, WatchId, WatchSpec};
+pub use watch::{Demand, Follower, Projection, Watch, WatchId, WatchSpec};
 
 /// The verb of a request, as in RBAC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]

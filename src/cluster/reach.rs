@@ -4,7 +4,7 @@
 //! and are sent then. So an unreachable cluster costs one connection attempt now and then, however many requests wait, and
 //! a cluster that answers again is noticed within half a second.
 //!
-//! All requests of such a cluster go this way, except for urgent ones. Those of [`Cluster::exchange_in_turn`] wait for as long
+//! All requests of such a cluster go this way, except for urgent ones. Those of [`Cluster::exchange_in_turn`](super::Cluster::exchange_in_turn) wait for as long
 //! as it takes, and also while the server answers with errors of its own, so that their senders need no back-off. All others
 //! wait no longer than their deadline, and an error of the server holds back none of them.
 
@@ -12,15 +12,11 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::SignedDuration;
-use serde::de::DeserializeOwned;
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::time::Instant;
 
-use super::client::Cluster;
 use super::error::Error;
-use super::limiter::{Limiter, Permit, ServerAnswer};
-use super::request::Request;
+use super::limiter::{Limiter, Permit};
 use crate::actor::{Backoff, sleep_until};
 
 /// Between two probes of a cluster that gives no answer. Most outages are restarts; the cap bounds how late their end is
@@ -31,7 +27,7 @@ const UNREACHABLE: Backoff = Backoff::new(Duration::from_millis(50), Duration::f
 const REFUSED: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
 
 /// The reason where nothing will ever be sent again.
-const SHUTTING_DOWN: &str = "shutting down";
+pub(super) const SHUTTING_DOWN: &str = "shutting down";
 
 /// Whether requests are sent.
 enum Reachability {
@@ -61,32 +57,13 @@ pub(super) struct Reach {
     state: watch::Sender<Reachability>,
 }
 
-/// The right to send a request. It ends with [`Cluster::done`], or when it is dropped because the request was cancelled.
+/// The right to send a request. It ends with [`Cluster::done`](super::Cluster::done), or when it is dropped because the request was cancelled.
 pub(super) enum Pass<'a> {
     /// Together with others, as many as the limiter allows.
     Together(Permit),
     Probe {
         _turn: SemaphorePermit<'a>,
     },
-}
-
-/// When a request is sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Urgency {
-    /// In turn, with the back-off of a cluster that does not answer.
-    InTurn,
-    /// At once, because it may succeed now for a reason that the back-off does not know.
-    AtOnce,
-}
-
-/// The answer to a request, and when it was sent.
-pub struct Exchange<T> {
-    /// The moment before it was sent.
-    pub sent: Instant,
-    pub answer: Result<T, Error>,
-    /// How far this machine's clock is ahead of the server's at least; negative where it is behind, and `None` where the answer does not
-    /// tell.
-    pub skew: Option<SignedDuration>,
 }
 
 impl Default for Reach {
@@ -97,7 +74,11 @@ impl Default for Reach {
 
 impl Reach {
     /// Waits until a request may be sent, for so long if the cluster does not answer; the error is why it doesn't.
-    async fn admit<'a>(&'a self, limiter: &Limiter, patience: Option<Duration>) -> Result<Pass<'a>, Arc<str>> {
+    pub(super) async fn admit<'a>(
+        &'a self,
+        limiter: &Limiter,
+        patience: Option<Duration>,
+    ) -> Result<Pass<'a>, Arc<str>> {
         let mut state = self.state.subscribe();
         let mut impatient = pin!(sleep_until(patience.map(|time| Instant::now() + time)));
         loop {
@@ -168,68 +149,6 @@ impl Reach {
 async fn is_up(state: &mut watch::Receiver<Reachability>) {
     // The sender lives as long as the borrowed reach.
     let _ = state.wait_for(Reachability::is_up).await;
-}
-
-impl Cluster {
-    /// Waits for room, and without a session actor until the cluster [may be asked](Reach): for so long if it does not answer.
-    pub(super) async fn admit(&self, patience: Option<Duration>) -> Result<Pass<'_>, Error> {
-        let limiter = &self.shared.limiter;
-        let pass = match &self.shared.reach {
-            Some(reach) => reach.admit(limiter, patience).await,
-            None => limiter.acquire().await.map(Pass::Together).ok_or_else(|| SHUTTING_DOWN.into()),
-        };
-        pass.map_err(|reason| self.unavailable(&reason))
-    }
-
-    /// Ends the pass of a request that failed in this way, if it did. After [`Reach::answered`], which those who wait for
-    /// the pass go by.
-    pub(super) fn done(&self, pass: Pass<'_>, failure: Option<&Error>) {
-        if let Pass::Together(permit) = pass {
-            self.shared.limiter.done(permit, ServerAnswer::of(failure));
-        }
-    }
-
-    /// Sends a request when the cluster [may be asked](Reach). The request is built at that moment, and its deadline counts
-    /// from then on. Denials are not recorded: the caller decides when to ask again.
-    pub async fn exchange_in_turn<'r, T: DeserializeOwned>(
-        &self,
-        request: impl FnOnce() -> Request<'r>,
-        accept: &'static str,
-        deadline: Duration,
-        urgency: Urgency,
-    ) -> Exchange<T> {
-        let failed = |error: Error| Exchange { sent: Instant::now(), answer: Err(error), skew: None };
-        // Before the request waits for its turn: the claim of the next term does not let it through.
-        let claim = match self.guard.claim() {
-            Ok(claim) => claim,
-            Err(expired) => return failed(expired.into()),
-        };
-        let pass = match urgency {
-            Urgency::InTurn => match self.admit(None).await {
-                Ok(pass) => Some(pass),
-                Err(error) => return failed(error),
-            },
-            Urgency::AtOnce => None,
-        };
-        let connection = match self.ready_connection() {
-            Ok(connection) => connection.holding(claim),
-            Err(error) => return failed(error),
-        };
-        let sent = Instant::now();
-        let answer = connection.send(request(), accept, deadline).await;
-        let failure = answer.as_ref().err();
-        match &self.shared.reach {
-            Some(reach) => reach.answered(failure, sent),
-            None => self.answered(failure, sent),
-        }
-        if let Some(pass) = pass {
-            self.done(pass, failure);
-        }
-        match answer {
-            Ok((answer, skew)) => Exchange { sent, answer: Ok(answer), skew },
-            Err(error) => Exchange { sent, answer: Err(error), skew: None },
-        }
-    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{ACCEPT, CONTENT_TYPE};
+use jiff::SignedDuration;
 use kube::client::Body;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -12,16 +13,17 @@ use tokio::time::Instant;
 
 use super::Verb;
 use super::access::{AccessRequest, Decision, REVIEWS, Review};
-use super::availability::Availability;
 use super::built_in::BuiltIn;
-use super::client::Cluster;
+use super::client::{Availability, Cluster};
 use super::connection::{Connection, PARTIAL_METADATA};
 use super::denied_permissions::DeniedPermissions;
 use super::error::{Asked, Error};
 use super::fence::Claim;
 use super::kind::Kind;
+use super::limiter::ServerAnswer;
 use super::metadata::LONGEST_IDENTITY;
 use super::object::{Decoded, Managed, Object, ObjectKey};
+use super::reach::{Pass, SHUTTING_DOWN};
 use super::reply::{Readable, Reading, Whole};
 use super::request::{JSON, Propagation, Request, Unsendable};
 
@@ -33,6 +35,25 @@ pub struct Written {
     pub resource_version: Arc<str>,
     /// Generation after the write; 0 for kinds that have none.
     pub generation: i64,
+}
+
+/// When a request is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Urgency {
+    /// In turn, with the back-off of a cluster that does not answer.
+    InTurn,
+    /// At once, because it may succeed now for a reason that the back-off does not know.
+    AtOnce,
+}
+
+/// The answer to a request, and when it was sent.
+pub struct Exchange<T> {
+    /// The moment before it was sent.
+    pub sent: Instant,
+    pub answer: Result<T, Error>,
+    /// How far this machine's clock is ahead of the server's at least; negative where it is behind, and `None` where the answer does not
+    /// tell.
+    pub skew: Option<SignedDuration>,
 }
 
 #[derive(Deserialize)]
@@ -298,6 +319,66 @@ impl Cluster {
                 self.request_probe();
             }
             (None, _) => {}
+        }
+    }
+
+    /// Waits for room, and without a session actor until the cluster [may be asked](Reach): for so long if it does not answer.
+    pub(super) async fn admit(&self, patience: Option<Duration>) -> Result<Pass<'_>, Error> {
+        let limiter = &self.shared.limiter;
+        let pass = match &self.shared.reach {
+            Some(reach) => reach.admit(limiter, patience).await,
+            None => limiter.acquire().await.map(Pass::Together).ok_or_else(|| SHUTTING_DOWN.into()),
+        };
+        pass.map_err(|reason| self.unavailable(&reason))
+    }
+
+    /// Ends the pass of a request that failed in this way, if it did. After [`Reach::answered`], which those who wait for
+    /// the pass go by.
+    pub(super) fn done(&self, pass: Pass<'_>, failure: Option<&Error>) {
+        if let Pass::Together(permit) = pass {
+            self.shared.limiter.done(permit, ServerAnswer::of(failure));
+        }
+    }
+
+    /// Sends a request when the cluster [may be asked](Reach). The request is built at that moment, and its deadline counts
+    /// from then on. Denials are not recorded: the caller decides when to ask again.
+    pub async fn exchange_in_turn<'r, T: DeserializeOwned>(
+        &self,
+        request: impl FnOnce() -> Request<'r>,
+        accept: &'static str,
+        deadline: Duration,
+        urgency: Urgency,
+    ) -> Exchange<T> {
+        let failed = |error: Error| Exchange { sent: Instant::now(), answer: Err(error), skew: None };
+        // Before the request waits for its turn: the claim of the next term does not let it through.
+        let claim = match self.guard.claim() {
+            Ok(claim) => claim,
+            Err(expired) => return failed(expired.into()),
+        };
+        let pass = match urgency {
+            Urgency::InTurn => match self.admit(None).await {
+                Ok(pass) => Some(pass),
+                Err(error) => return failed(error),
+            },
+            Urgency::AtOnce => None,
+        };
+        let connection = match self.ready_connection() {
+            Ok(connection) => connection.holding(claim),
+            Err(error) => return failed(error),
+        };
+        let sent = Instant::now();
+        let answer = connection.send(request(), accept, deadline).await;
+        let failure = answer.as_ref().err();
+        match &self.shared.reach {
+            Some(reach) => reach.answered(failure, sent),
+            None => self.answered(failure, sent),
+        }
+        if let Some(pass) = pass {
+            self.done(pass, failure);
+        }
+        match answer {
+            Ok((answer, skew)) => Exchange { sent, answer: Ok(answer), skew },
+            Err(error) => Exchange { sent, answer: Err(error), skew: None },
         }
     }
 }

@@ -10,12 +10,11 @@ use std::time::{Duration, SystemTime};
 use futures::future::BoxFuture;
 use tokio::time::Instant;
 
-use super::availability::{Availability, ClusterState};
-use super::client::{Cluster, Session};
+use super::availability::read_identity;
+use super::client::{Availability, Cluster, ClusterState, Session};
 use super::connection::Connection;
 use super::credentials::{Change, CredentialCache, PROBE_DEADLINE, accepted};
 use super::error::Error;
-use super::identity;
 use crate::actor::{Backoff, BoxError, Scope, sleep_until};
 use crate::config::ClusterConfig;
 
@@ -146,9 +145,7 @@ enum ProbeAnswer {
 async fn probe(cluster: &Cluster, session: Session) -> Probed {
     let answer = match accepted(once_more(|| session.connection.probe_as(None, PROBE_DEADLINE)).await) {
         // Another cluster than before may answer.
-        Ok(()) => {
-            ProbeAnswer::Accepts(once_more(|| identity::read(cluster, &session.connection, PROBE_DEADLINE)).await)
-        }
+        Ok(()) => ProbeAnswer::Accepts(once_more(|| read_identity(cluster, &session.connection, PROBE_DEADLINE)).await),
         Err(error) => ProbeAnswer::Fails(error),
     };
     Probed { session, answer }

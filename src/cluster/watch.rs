@@ -14,6 +14,7 @@
 //! the actor starts; nothing changes them afterwards.
 
 mod definition;
+mod demand;
 mod end;
 mod id;
 mod run;
@@ -33,11 +34,12 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::client::Cluster;
-use super::demand::Demands;
 use super::kind::Kind;
 use super::store::Store;
 use crate::actor::Backoff;
 use definition::Definition;
+pub use demand::Demand;
+use demand::Demands;
 pub use id::WatchId;
 pub use spec::{Follower, Projection, WatchSpec};
 
@@ -64,7 +66,7 @@ pub struct Watch {
     list_again: Notify,
     /// The kind could not be listed because that was not granted.
     was_denied: AtomicBool,
-    pub(super) demands: Demands,
+    demands: Demands,
     /// The stream has delivered an event since it last failed.
     is_live: AtomicBool,
     /// It keeps failing although the cluster answers: since when, and why.

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tower::{BoxError, service_fn};
 
 use super::{Watch, WatchSpec};
-use crate::cluster::availability::Availability;
+use crate::cluster::client::Availability;
 use crate::cluster::client::{Cluster, Limits};
 use crate::cluster::connection::Connection;
 use crate::cluster::identity::Identity;

@@ -14,9 +14,9 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::fence::{Claim, Expired, Fence};
-use super::store::Listed;
-use super::watch::Watch;
+use super::Watch;
+use crate::cluster::fence::{Claim, Expired, Fence};
+use crate::cluster::store::Listed;
 
 /// Demands within this time after the first one that needs a new list share it. Sections that were just acquired make theirs
 /// a few milliseconds apart, and a list takes about as long.
