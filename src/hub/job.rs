@@ -8,7 +8,6 @@ mod rotate;
 
 use std::sync::Arc;
 
-use command::sealed_fields;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
@@ -219,7 +218,7 @@ async fn check_sealed_fields(database: &Database, keyring: &Keyring, has_file: b
             });
             let told = unopened.map(|(key, count)| {
                 let why = if key.is_empty() { OpenError::Unsealed.to_string() } else { format!("{why} the key {key}") };
-                format!("{} cannot be opened: {why}", sealed_fields(*count))
+                format!("{} cannot be opened: {why}", rotate::sealed_fields(*count))
             });
             told.collect()
         }

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::Duration;
 
-use super::permission::{Permission, Place, Reviewer};
 use crate::actor::Scope;
 use crate::cluster::{Availability, Cluster, Identity, session};
 use crate::config::{ClusterConfig, ClusterName};
@@ -62,29 +61,6 @@ pub fn check_identity(who: &str, cluster: &Cluster) -> usize {
     let Identity::Unknown { reason } = cluster.identity() else { return 0 };
     say(&format!("{who}: cluster {}: its identity is unknown: {reason}", cluster.name()));
     1
-}
-
-/// Checks whether a section may store its state, and whether an object of somebody else is in its place. Returns the number of
-/// faults.
-pub async fn check_state(who: &str, owner: state::Owner, cluster: &Cluster, keeping: &state::Keeping) -> usize {
-    let who = format!("{who}: state");
-    let section = owner.section.clone();
-    let store = state::StateStore::new(owner, cluster.clone(), keeping);
-    let Some(namespace) = store.namespace() else { return 0 };
-    let place = Place::Cluster(cluster.name().clone());
-    let needed = state::needed_access(&section, &namespace).into_iter();
-    let needed: Vec<_> = needed.map(|request| Permission::required(&place, request)).collect();
-    let faults = Reviewer::Cluster(cluster).check(&who, &needed).await;
-    if faults > 0 {
-        return faults;
-    }
-    match store.check().await {
-        Ok(()) => 0,
-        Err(reason) => {
-            say(&format!("{who}: cluster {}: {reason}", cluster.name()));
-            1
-        }
-    }
 }
 
 tokio::task_local! {

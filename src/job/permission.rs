@@ -7,6 +7,7 @@ use std::fmt;
 use super::check::say;
 use crate::cluster::{AccessRequest, Cluster, Decision, Error, Kind, Verb};
 use crate::config::{ClusterName, ResourceId};
+use crate::state;
 
 /// The verbs that reading objects and following their changes need.
 pub const READ: [Verb; 3] = [Verb::Get, Verb::List, Verb::Watch];
@@ -271,6 +272,29 @@ impl fmt::Display for Reviewer<'_> {
         match self {
             Self::Cluster(cluster) => write!(formatter, "cluster {}", cluster.name()),
             Self::Hub(_) => formatter.write_str("hub"),
+        }
+    }
+}
+
+/// Checks whether a section may store its state, and whether an object of somebody else is in its place. Returns the number of
+/// faults.
+pub async fn check_state(who: &str, owner: state::Owner, cluster: &Cluster, keeping: &state::Keeping) -> usize {
+    let who = format!("{who}: state");
+    let section = owner.section.clone();
+    let store = state::StateStore::new(owner, cluster.clone(), keeping);
+    let Some(namespace) = store.namespace() else { return 0 };
+    let place = Place::Cluster(cluster.name().clone());
+    let needed = state::needed_access(&section, &namespace).into_iter();
+    let needed: Vec<_> = needed.map(|request| Permission::required(&place, request)).collect();
+    let faults = Reviewer::Cluster(cluster).check(&who, &needed).await;
+    if faults > 0 {
+        return faults;
+    }
+    match store.check().await {
+        Ok(()) => 0,
+        Err(reason) => {
+            say(&format!("{who}: cluster {}: {reason}", cluster.name()));
+            1
         }
     }
 }

@@ -18,9 +18,9 @@ use crate::cluster::{
 use crate::config::fault::{Fault, Faults, Problem};
 use crate::config::source::Node;
 use crate::config::{ClusterName, ResourceId, SectionName};
-use crate::job::check::{Surroundings, check_identity, check_state, say};
+use crate::job::check::{Surroundings, check_identity, say};
 use crate::job::command::JobCommand;
-use crate::job::permission::{EVENTS, Finding, Kinds, Permission, Place, READ, Reviewer};
+use crate::job::permission::{EVENTS, Finding, Kinds, Permission, Place, READ, Reviewer, check_state};
 use crate::job::{self, Config, Job, Reading, Role, Sections, Whole, Wiring};
 use crate::resource_sync::metrics;
 use crate::resource_sync::plan::names::{Mapping, PairKey};

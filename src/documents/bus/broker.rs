@@ -1,14 +1,14 @@
 //! What the parts of this process share of the broker.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
+use uuid::Uuid;
 
 use super::connection_state::{ConnectionState, Purpose};
-use super::hints::Pending;
 use super::topology;
 use crate::actor::Backoff;
 use crate::amqp::{AmqpSource, Error, Link};
@@ -76,7 +76,8 @@ pub(super) trait Opens: Sized {
 pub struct Broker {
     source: Arc<AmqpSource>,
     connection_states: watch::Sender<BTreeMap<Purpose, ConnectionState>>,
-    pub(super) hints: watch::Sender<Pending>,
+    /// Hints that nobody has published yet.
+    pub(super) hints: watch::Sender<BTreeSet<Uuid>>,
     pub(super) observer: Arc<dyn BusObserver>,
 }
 

@@ -6,7 +6,6 @@
 //!
 //! One connection publishes and consumes. While the broker blocks it, nothing is acknowledged either, and workers look at the database.
 
-use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::time::Duration;
 
@@ -113,9 +112,6 @@ impl Broker {
         }
     }
 }
-
-/// Hints that nobody has published yet.
-pub(super) type Pending = BTreeSet<Uuid>;
 
 /// Publishes keys, and waits for the confirms of all. One that the queue does not take is lost.
 async fn publish(channel: &Channel, clusters: &[Uuid]) -> Result<(), Error> {

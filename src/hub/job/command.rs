@@ -200,7 +200,7 @@ async fn rotate_key(config: HubConfig, check: bool, output: Output) -> Exit {
         match rotate::rotate(&database, &keyring).await {
             Ok(rotated) => {
                 rotated_fields = rotated.fields;
-                lines.push(format!("{} encrypted again", sealed_fields(rotated.fields)));
+                lines.push(format!("{} encrypted again", rotate::sealed_fields(rotated.fields)));
                 rotated.unopened.iter().for_each(|unopened| complain(&full_text(unopened)));
                 is_done = rotated.unopened.is_empty();
             }
@@ -214,17 +214,12 @@ async fn rotate_key(config: HubConfig, check: bool, output: Output) -> Exit {
     let wanted = rotate::name_of(keyring.sealing_key());
     for (key, count) in &counts {
         let verb = if *count == 1 { "uses" } else { "use" };
-        lines.push(format!("{} {verb} {}", sealed_fields(*count), if key.is_empty() { "no key" } else { key }));
+        lines.push(format!("{} {verb} {}", rotate::sealed_fields(*count), if key.is_empty() { "no key" } else { key }));
     }
     let document = json!({"encryptedAgain": rotated_fields, "fieldsByKey": counts});
     let names: Vec<String> = counts.keys().cloned().collect();
     output.print(&document, &names, &lines);
     if is_done && counts.keys().all(|key| *key == wanted) { Exit::Done } else { Exit::Failed }
-}
-
-/// `1 sealed field`, `2 sealed fields`.
-pub fn sealed_fields(count: u64) -> String {
-    if count == 1 { "1 sealed field".to_owned() } else { format!("{count} sealed fields") }
 }
 
 // `towline hub`: the configuration of the hub, and of syncsets if they are asked for, from the environment.

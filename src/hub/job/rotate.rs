@@ -24,6 +24,11 @@ const HEAD: i32 = 2 + 255;
 /// Before it looks again for fields that clients have sealed with another key meanwhile.
 const AGAIN: Duration = Duration::from_secs(1);
 
+/// `1 sealed field`, `2 sealed fields`.
+pub(super) fn sealed_fields(count: u64) -> String {
+    if count == 1 { "1 sealed field".to_owned() } else { format!("{count} sealed fields") }
+}
+
 /// Why the fields could not be encrypted again.
 #[derive(Debug, thiserror::Error)]
 pub enum RotateError {

@@ -17,7 +17,8 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use crate::db::{self, Row, column};
+use crate::db::{self, Database, Row, Transaction, Type, column};
+use crate::documents::Grant;
 
 mod actor;
 mod concern;
@@ -38,6 +39,11 @@ pub use turn::{Dispatch, Turn};
 
 /// Limit of a transaction. It locks the row of the claim, for which a renewal waits 3 s at most and is then repeated.
 const WITHIN: Duration = Duration::from_secs(8);
+
+/// The claim in parameters $1 and $2, and the cursor in $3, of which each may be null; in the database that was read: one that was
+/// failed over to since has another origin until its versions are renumbered.
+const HELD: &str = "name = 'dispatcher' and ($1::text is null or holder = $1 and token = $2 and until > clock_timestamp()) \
+     and ($3::bigint is null or cursor = $3) and (select origin = towline_origin() from towline_meta)";
 
 /// Why a turn of the dispatcher has failed. Its cursor has not moved, unless an answer was lost.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -70,4 +76,24 @@ fn ids(query: &'static str, rows: &[Row]) -> Result<Vec<Uuid>, DispatchError> {
         Ok(text.parse().map_err(|error| db::Error::Decode { query, source: Arc::new(error) })?)
     };
     rows.iter().map(id).collect()
+}
+
+/// Begins a transaction, and locks the dispatcher's claim. None if somebody else holds it, or its cursor has moved from this place, as
+/// far as these are given; and while the database is being restored.
+async fn begin_locked(
+    database: &Database,
+    name: &'static str,
+    grant: Option<&Grant>,
+    cursor: Option<i64>,
+) -> Result<Option<Transaction<'static>>, db::Error> {
+    let mut transaction = database.begin(name, WITHIN).await?;
+    let (holder, token) = (grant.map(|grant| grant.holder.as_str()), grant.map(|grant| grant.token));
+    let params = [(&holder as _, Type::TEXT), (&token as _, Type::INT8), (&cursor as _, Type::INT8)];
+    // Commands and writers of a syncset wait for its rollout's row, and renewals of work for the rows that are asked for: 3 s at a time,
+    // and they have 20 s. A process that stops here must not hold them for longer.
+    let text = format!(
+        "select set_config('idle_in_transaction_session_timeout', '3s', true) from towline_claim where {HELD} for update"
+    );
+    let is_locked = transaction.execute("lock_dispatcher", &text, &params).await? > 0;
+    Ok(is_locked.then_some(transaction))
 }

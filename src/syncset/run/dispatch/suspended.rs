@@ -3,8 +3,7 @@
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use super::turn::begin_locked;
-use super::{DispatchError, ids};
+use super::{DispatchError, begin_locked, ids};
 use crate::db::{Database, Json, Row, Type, column};
 use crate::documents::{Author, Entry, Kind, WorkQueue};
 use crate::status::HeldObject;
