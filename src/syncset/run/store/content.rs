@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::columns::{AppliedColumns, PatchedColumns};
 use super::snapshot::read;
-use super::{PassStore, StoreError};
+use super::{PassStore, StoreError, Turn};
 use crate::db::{self, Row, Text, Type, column};
 use crate::documents::{IS_WHOLE, ListError};
 use crate::syncset::plan::rows::{AppliedRow, PatchedRow};
@@ -25,6 +25,16 @@ pub struct Content {
     pub sent: Sent,
     /// Of the secrets that were asked for and still exist.
     pub secrets: Vec<SealedSecret>,
+}
+
+/// What is to be read.
+#[derive(Debug, Default)]
+pub struct Lacking {
+    /// Syncsets as their documents have them.
+    pub syncsets: Vec<Uuid>,
+    /// Syncsets in the revision that was written with this version.
+    pub revisions: Vec<(Uuid, i64)>,
+    pub secrets: Vec<Uuid>,
 }
 
 /// What was sent to a cluster, or is about to be.
@@ -74,18 +84,16 @@ static STATEMENT: LazyLock<String> = LazyLock::new(|| {
 });
 
 impl PassStore {
-    /// What was sent to a cluster, if one is given, with the payloads of these syncsets, as their documents have them or in the revision that
-    /// was written with this version, and the data of these secrets.
+    /// What was sent to a cluster, if one is given, and what is lacking.
     pub async fn content(
         &self,
+        _turn: &Turn<'_>,
         cluster: Option<Uuid>,
-        syncsets: &[Uuid],
-        revisions: &[(Uuid, i64)],
-        secrets: &[Uuid],
+        lacking: &Lacking,
     ) -> Result<Content, StoreError> {
-        let (syncsets, secrets) = (texts(syncsets), texts(secrets));
+        let (syncsets, secrets) = (texts(&lacking.syncsets), texts(&lacking.secrets));
         let cluster = cluster.map(|cluster| cluster.to_string());
-        let of_revisions = revisions.iter().map(|(id, version)| (id.to_string(), version.to_string()));
+        let of_revisions = lacking.revisions.iter().map(|(id, version)| (id.to_string(), version.to_string()));
         let (revised, versions): (Vec<String>, Vec<String>) = of_revisions.unzip();
         let params = [
             (&cluster as _, Type::TEXT),
@@ -94,7 +102,6 @@ impl PassStore {
             (&revised as _, Type::TEXT_ARRAY),
             (&versions as _, Type::TEXT_ARRAY),
         ];
-        let _turn = self.turn().await;
         let mut rows = self.database.rows(QUERY, Text::Prepared(&STATEMENT), &params).await?;
         let (mut content, mut is_whole) = (Content::default(), false);
         let (mut applied, mut patched) = (Vec::<AppliedColumns>::new(), Vec::<PatchedColumns>::new());

@@ -20,7 +20,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::db::Database;
 
-pub use content::{Content, MOST_ROWS, PayloadRow, SealedSecret, Sent};
+pub use content::{Content, Lacking, MOST_ROWS, PayloadRow, SealedSecret, Sent};
 pub use error::StoreError;
 pub use proposal::ClusterPlace;
 pub use save::{ClusterUpdate, Revision};
@@ -37,6 +37,11 @@ pub struct PassStore {
     turns: Arc<Semaphore>,
 }
 
+/// The turn to run a statement, until it is dropped.
+pub struct Turn<'s> {
+    _permit: Option<SemaphorePermit<'s>>,
+}
+
 impl PassStore {
     pub fn new(database: Database) -> Self {
         let turns = usize::try_from(database.state().max / 2).unwrap_or(usize::MAX).max(1);
@@ -44,8 +49,8 @@ impl PassStore {
     }
 
     /// Waits until another statement may be run.
-    async fn turn(&self) -> Option<SemaphorePermit<'_>> {
+    pub async fn turn(&self) -> Turn<'_> {
         // The semaphore is never closed.
-        self.turns.acquire().await.ok()
+        Turn { _permit: self.turns.acquire().await.ok() }
     }
 }

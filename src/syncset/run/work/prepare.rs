@@ -29,7 +29,7 @@ use crate::syncset::plan::spec::Header;
 use crate::syncset::plan::wanted::{Deletions, Live, also_due};
 use crate::syncset::run::payloads::{Kept, Parsed, Payloads};
 use crate::syncset::run::store::{
-    Content, MOST_ROWS, PassStore, SecretFacts, Sent, Snapshot, StoreError, StoredCluster,
+    Content, Lacking, MOST_ROWS, PassStore, SealedSecret, SecretFacts, Sent, Snapshot, StoreError, StoredCluster,
 };
 use rendering::Batch;
 
@@ -70,6 +70,21 @@ struct Proposed {
     syncset: Uuid,
     version: i64,
     kept: Kept,
+}
+
+/// Payloads with their versions, and secrets, by what the process has, and what it lacks.
+#[derive(Default)]
+struct Found {
+    payloads: BTreeMap<Uuid, (i64, Parsed)>,
+    secrets: Vec<Arc<SealedSecret>>,
+    lacking: Lacking,
+}
+
+impl Found {
+    fn lacks_any(&self) -> bool {
+        let Lacking { syncsets, revisions, secrets } = &self.lacking;
+        !(syncsets.is_empty() && revisions.is_empty() && secrets.is_empty())
+    }
 }
 
 #[derive(Debug)]
@@ -160,6 +175,27 @@ impl Preparer {
         let proposed = self.proposed.as_ref();
         let proposed = proposed.filter(|proposed| (proposed.syncset, proposed.version) == (header.id, header.version));
         proposed.map(|proposed| Ok(proposed.kept.clone())).or_else(|| self.payloads.get(header.id, header.version))
+    }
+
+    /// What the process has of these syncsets and secrets.
+    fn found(&self, wanted: &[&LiveSyncset], mapped: &BTreeMap<Uuid, SecretFacts>, keys: &Arc<Keyring>) -> Found {
+        let mut found = Found::default();
+        for LiveSyncset { header, is_pinned, .. } in wanted {
+            match self.kept(header) {
+                Some(parsed) => {
+                    found.payloads.insert(header.id, (header.version, parsed));
+                }
+                None if *is_pinned => found.lacking.revisions.push((header.id, header.version)),
+                None => found.lacking.syncsets.push(header.id),
+            }
+        }
+        for facts in mapped.values() {
+            match self.payloads.secret(facts.id, facts.version, keys) {
+                Some(secret) => found.secrets.push(secret),
+                None => found.lacking.secrets.push(facts.id),
+            }
+        }
+        found
     }
 
     /// The kubeconfig of a cluster, as a text.
@@ -256,47 +292,39 @@ impl Preparer {
         let is_wanted = |live: &&LiveSyncset| live.undecodable.is_none() && wanted.contains(&live.header.id);
         let of_wanted: Vec<&LiveSyncset> = plan.live.iter().filter(is_wanted).collect();
         let headers: Vec<&Header> = of_wanted.iter().map(|live| &live.header).collect();
-        let (mut syncsets, mut missing, mut revisions) = (Vec::new(), BTreeMap::new(), Vec::new());
-        let mut documents: Vec<Uuid> = Vec::new();
-        for LiveSyncset { header, is_pinned, .. } in of_wanted {
-            if let Some(parsed) = self.kept(header) {
-                syncsets.push((header.clone(), parsed));
-                continue;
-            }
-            missing.insert(header.id, header);
-            if *is_pinned { revisions.push((header.id, header.version)) } else { documents.push(header.id) }
-        }
         let mapped = mapped(snapshot, &headers);
         let cluster = snapshot.cluster.as_ref().filter(|_| rows.is_none()).map(|cluster| cluster.document.id);
-        let (mut sealed, mut sources) = (Vec::new(), Vec::new());
         let keys = self.keyring();
-        for facts in mapped.values() {
-            match self.payloads.secret(facts.id, facts.version, &keys) {
-                Some(secret) => sealed.push(secret),
-                None => sources.push(facts.id),
+        let mut found = self.found(&of_wanted, &mapped, &keys);
+        if cluster.is_some() || found.lacks_any() {
+            let turn = self.store.turn().await;
+            // Of the passes that have waited for a turn with the same change, the first one has read it.
+            found = self.found(&of_wanted, &mapped, &keys);
+            if cluster.is_some() || found.lacks_any() {
+                let content = self.store.content(&turn, cluster, &found.lacking).await?;
+                drop(turn);
+                let Content { payloads, sent: Sent { applied, patched }, secrets } = content;
+                if applied.len().max(patched.len()) > MOST_ROWS {
+                    return Err(PrepareError::TooManyObjects);
+                }
+                rows.get_or_insert(Sent { applied, patched });
+                for (row, parsed) in rendering::parse(&self.blocking, payloads).await? {
+                    self.payloads.keep(row.id, row.version, parsed.clone());
+                    found.payloads.insert(row.id, (row.version, parsed));
+                }
+                for secret in secrets.into_iter().map(Arc::new) {
+                    self.payloads.keep_secret(&secret, &keys);
+                    found.secrets.push(secret);
+                }
             }
         }
-        if cluster.is_some() || !missing.is_empty() || !sources.is_empty() {
-            let content = self.store.content(cluster, &documents, &revisions, &sources).await?;
-            let Content { payloads, sent: Sent { applied, patched }, secrets } = content;
-            if applied.len().max(patched.len()) > MOST_ROWS {
-                return Err(PrepareError::TooManyObjects);
-            }
-            rows.get_or_insert(Sent { applied, patched });
-            for (row, parsed) in rendering::parse(&self.blocking, payloads).await? {
-                self.payloads.keep(row.id, row.version, parsed.clone());
-                // A payload of another version does not fit to the header, nor to what the guard has checked and what is stored as its inputs.
-                let header = missing.remove(&row.id).filter(|header| header.version == row.version);
-                syncsets.push((header.ok_or(PrepareError::Outdated)?.clone(), parsed));
-            }
-            if !missing.is_empty() {
-                return Err(PrepareError::Outdated);
-            }
-            for secret in secrets.into_iter().map(Arc::new) {
-                self.payloads.keep_secret(&secret, &keys);
-                sealed.push(secret);
-            }
+        let mut syncsets = Vec::new();
+        for header in headers {
+            // A payload of another version does not fit to the header, nor to what the guard has checked and what is stored as its inputs.
+            let payload = found.payloads.remove(&header.id).filter(|(version, _)| *version == header.version);
+            syncsets.push((header.clone(), payload.ok_or(PrepareError::Outdated)?.1));
         }
+        let sealed = found.secrets;
         let keyring = self.keyring();
         let bytes = sealed.iter().filter_map(|secret| secret.sealed.as_ref()).map(Vec::len).sum();
         let secrets = self.blocking.run(bytes, move || secrets::opened(&mapped, sealed, &keyring)).await?;
