@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Writes a release to dist/: for each platform an archive with the binary, completions and man pages, and an SBOM; an OCI layout with one
-# index for all platforms; the chart; the book; SHA256SUMS. It is made in target/ and moved at the end, so that an interrupted one leaves no dist/.
+# index for all platforms; the chart; the book; krew's manifest; SHA256SUMS. It is made in target/ and moved at the end, so that an interrupted one leaves no dist/.
 #
 # Usage: hack/release.sh [check]   check: only what has to be so before
-#   PLATFORMS  default: amd64 arm64
+#   PLATFORMS    default: amd64 arm64
+#   RELEASE_URL  where the files will be, for krew's manifest: see hack/release/krew.sh
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 readonly platforms=${PLATFORMS:-amd64 arm64}
@@ -72,7 +73,8 @@ build() { # architecture
     )
     mkdir -p "$work/$1"
     cp "$work/../dist-build/$target/release/towline" "$work/$1/"
-    sed "s|path+file://$work/source|path+file://.|g" "$work/source/sbom.json" >"$work/dist/towline-$version-linux-$1.cdx.json"
+    sed "s|path+file://$work/source|path+file://.|g" "$work/source/sbom.json" |
+        hack/release/sbom.py "$work/$1/towline" >"$work/dist/towline-$version-linux-$1.cdx.json"
 }
 
 # Completions, man pages and the book are the same for all platforms: the binary of this machine writes them.
@@ -92,8 +94,6 @@ pack() { # architecture
     local name=towline-$version-linux-$1
     mkdir -p "$work/packed/$name"
     cp -r "$work/described/." "$work/$1/towline" LICENSE "$work/packed/$name/"
-    # By this name on the PATH it is `kubectl towline`.
-    ln -s towline "$work/packed/$name/kubectl-towline"
     archive "$work/dist/$name.tar.gz" "$work/packed" "$name"
 }
 
@@ -162,6 +162,10 @@ done
 "$regctl" index create "ocidir://$work/layout:$version" "${references[@]}"
 # The copy names nothing but the index, which leads to the platforms.
 "$regctl" image copy "ocidir://$work/layout:$version" "ocidir://$work/dist/image:$version" >&2
+
+hack/release/push-check.sh "$work/dist/image" "$version"
+# shellcheck disable=SC2086  # one word for each platform
+hack/release/krew.sh "$work/dist" "$version" $platforms
 
 mkdir -p "$work/chart"
 cp -r "$work/source/deploy/chart" "$work/chart/towline"
