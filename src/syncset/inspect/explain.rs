@@ -17,12 +17,13 @@ use crate::documents::{FieldPointer, Taker};
 use crate::syncset::plan::action::{Action, PassPlan};
 use crate::syncset::plan::health::explained;
 use crate::syncset::plan::name::ObjectRef;
+use crate::syncset::plan::naming::Names;
 use crate::syncset::plan::object::{left_alone, may_end_by_itself};
 use crate::syncset::plan::ownership::without;
 use crate::syncset::plan::pass::{Input, Manager, PRUNE, Seen};
 use crate::syncset::plan::rows::{AppliedRow, ClusterRow, Failure, ResultRow};
 use crate::syncset::plan::spec::{Behavior, Desired, Header, Known, Mode, Position, Rendering};
-use crate::syncset::plan::wanted::{Deletions, Live, Scope, placed};
+use crate::syncset::plan::wanted::{Deletions, Live, Scope, Wanted, placed};
 use crate::syncset::run::store::{Snapshot, StoreError, StoredCluster};
 use crate::syncset::run::work::{Plan, PrepareError, seen};
 
@@ -196,6 +197,7 @@ impl Inspector {
         let winner = claims
             .last()
             .map(|claim| Winner { header: claim.live.header.clone(), desired: claim.desired.ok().cloned() });
+        let kept = object.as_ref().and_then(|object| kept(object, &prepared.input.live, &plan.awaited));
         // Others wait for its share of the budget, and the cluster may take long.
         drop(prepared);
         let ignored =
@@ -231,7 +233,10 @@ impl Inspector {
             wanted_by,
             live,
             health,
-            if_dropped: if_dropped(winner.as_ref(), &rows, &snapshot, is_ending),
+            if_dropped: match winner {
+                Some(winner) => if_dropped(&winner, &rows, &snapshot),
+                None => already_dropped(&rows, &snapshot, is_ending, kept),
+            },
         })
     }
 
@@ -467,8 +472,7 @@ fn present(metadata: &Metadata, winner: Option<&Winner>, rows: &[AppliedRow], no
     format!("drift: {what}; mended by the next full pass or resync")
 }
 
-fn if_dropped(winner: Option<&Winner>, rows: &[AppliedRow], snapshot: &Snapshot, is_ending: bool) -> String {
-    let Some(Winner { header, desired }) = winner else { return already_dropped(rows, snapshot, is_ending) };
+fn if_dropped(Winner { header, desired }: &Winner, rows: &[AppliedRow], snapshot: &Snapshot) -> String {
     let Some(desired) = desired else { return "not known: it does not render".to_owned() };
     let row = rows.iter().find(|row| row.syncset == header.id);
     let is_elsewhere = snapshot
@@ -492,16 +496,30 @@ fn if_dropped(winner: Option<&Winner>, rows: &[AppliedRow], snapshot: &Snapshot,
     }
 }
 
+/// Why an object that no syncset wants is not deleted: a rollout is about to bring it, or it may be what a syncset wants that can't be read.
+fn kept(object: &ObjectRef, live: &[Live], awaited: &[Names]) -> Option<String> {
+    if awaited.iter().any(|names| names.need(object)) {
+        return Some("a rollout is about to want it".to_owned());
+    }
+    let may_want = |live: &&Live| {
+        Wanted::new(std::slice::from_ref(*live), std::iter::empty(), |_| Scope::Namespaced).may_want(object)
+    };
+    let failure = live.iter().find(may_want)?.obstacle()?;
+    Some(format!("it is not known what a syncset wants: {}", failure.message))
+}
+
 /// What becomes of an object that no syncset wants, and that some have sent.
-fn already_dropped(rows: &[AppliedRow], snapshot: &Snapshot, is_ending: bool) -> String {
+fn already_dropped(rows: &[AppliedRow], snapshot: &Snapshot, is_ending: bool, kept: Option<String>) -> String {
     let mut tracked = rows.iter().filter(|row| row.tracked && !row.adopted).map(|row| snapshot.deletions(row.syncset));
     match tracked.next() {
-        None => "nothing: no syncset wants it",
-        Some(_) if is_ending => "dropped already: it is deleted and not gone",
-        Some(Deletions::Suspended) => "dropped already: its deletion is held until it is approved",
-        Some(Deletions::Allowed | Deletions::Unchecked) => "dropped already: its deletion is due",
+        None => "nothing: no syncset wants it".to_owned(),
+        Some(_) if is_ending => "dropped already: it is deleted and not gone".to_owned(),
+        Some(Deletions::Suspended) => "dropped already: its deletion is held until it is approved".to_owned(),
+        Some(Deletions::Allowed | Deletions::Unchecked) => match kept {
+            Some(why) => format!("kept for now: {why}"),
+            None => "dropped already: its deletion is due".to_owned(),
+        },
     }
-    .to_owned()
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::matching::Audience;
+use super::matching::{Audience, SecretNamespaces};
 use super::name::SyncSetName;
 use super::naming::{Naming, Objects, Resource};
 use super::rows::GuardRow;
@@ -47,6 +47,8 @@ pub enum SyncsetState {
     Unreadable,
     Living {
         audience: Audience,
+        /// On clusters of other namespaces the revision that it leads to changes nothing.
+        changes: SecretNamespaces,
         /// The objects that it names; none if it deletes nothing on the clusters that it is for.
         naming: Option<Naming>,
     },
@@ -151,7 +153,10 @@ impl SyncsetState {
     pub fn read(name: &SyncSetName, spec: &Value, resources: Option<&[Resource]>) -> Self {
         match Audience::of(name, spec) {
             Err(_) => Self::Unreadable,
-            Ok(audience) => Self::Living { audience, naming: Naming::read(name, spec, resources) },
+            Ok(audience) => {
+                let (changes, naming) = (SecretNamespaces::of(spec), Naming::read(name, spec, resources));
+                Self::Living { audience, changes, naming }
+            }
         }
     }
 
@@ -171,6 +176,7 @@ impl SyncsetState {
             Self::Living { audience, .. } if !audience.includes(&place.namespace, &place.name, &place.labels) => {
                 (place.has, 0)
             }
+            Self::Living { changes, .. } if !changes.include(&place.namespace) => none,
             Self::Living { naming: Some(naming), .. } if !place.others.is_empty() => {
                 let names = naming.names(&place.labels);
                 let lost: Vec<_> = place.others.iter().filter(|object| !names.may_have(object)).collect();
@@ -325,6 +331,19 @@ mod tests {
             places.extend(vec![had.clone(); kept]);
             assert_eq!(check(&state, &places, false), expected, "{lost} of {}", lost + kept);
         }
+    }
+
+    #[test]
+    fn a_revision_that_is_not_for_a_namespace_loses_nothing_there_unless_the_cluster_leaves() {
+        let name = SyncSetName { kind: SyncSetKind::SelectorSyncSet, namespace: String::new(), name: "a".to_owned() };
+        let spec = json!({"clusterDeploymentSelector": {"matchLabels": {"env": "prod"}}, "resourceApplyMode": "Sync",
+            "secretMappings": [], "secretNamespaces": ["team-a"]});
+        let state = SyncsetState::read(&name, &spec, Some(&[map("a")]));
+        let of = |namespace: &str, env: &str| {
+            let place = TrackedObjects { namespace: namespace.to_owned(), ..place(env, &["x", "y"]) };
+            state.loses(&place).0.objects
+        };
+        assert_eq!([of("team-a", "prod"), of("team-b", "prod"), of("team-b", "test")], [2, 0, 2]);
     }
 
     #[test]

@@ -69,13 +69,19 @@ impl Audience {
     }
 }
 
-/// Whether a revision may copy its secrets to clusters of this namespace: only if its document named it beside them. A syncset may be for
-/// more namespaces today.
-pub fn may_copy_secrets_to(spec: &Value, namespace: &str) -> bool {
-    match patterns(spec, "secretNamespaces") {
-        Ok(None) => true,
-        Ok(Some(patterns)) => patterns.iter().any(|pattern| pattern.matches(namespace)),
-        Err(_) => false,
+/// The namespaces to whose clusters a revision may copy its secrets: those that its document named beside them. A syncset may be for more
+/// namespaces today, and on clusters of others such a revision changes nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SecretNamespaces(Option<Vec<NamespacePattern>>);
+
+impl SecretNamespaces {
+    /// None if they can't be read.
+    pub fn of(spec: &Value) -> Self {
+        Self(patterns(spec, "secretNamespaces").unwrap_or_else(|_| Some(Vec::new())))
+    }
+
+    pub fn include(&self, namespace: &str) -> bool {
+        self.0.as_ref().is_none_or(|patterns| patterns.iter().any(|pattern| pattern.matches(namespace)))
     }
 }
 
