@@ -11,7 +11,7 @@ use crate::election;
 use crate::job::check::{Surroundings, collected, reach, say};
 use crate::job::command::{Exit, remark};
 use crate::job::output::Output;
-use crate::job::permission::{Permission, Place, Reviewer};
+use crate::job::permission::{Permission, PermissionPlace, Reviewer};
 use crate::job::{Config, JobList};
 use crate::state::Keeping;
 use crate::status::read_token;
@@ -95,7 +95,7 @@ async fn connect(config: &Config, jobs: JobList) -> Exit {
     if let Some(election) = &config.election
         && let Some(cluster) = surroundings.cluster(&election.cluster)
     {
-        let place = Place::Cluster(cluster.name().clone());
+        let place = PermissionPlace::Cluster(cluster.name().clone());
         let elected = config.jobs.iter().filter(|job| job.is_elected()).flat_map(|job| job.names());
         let needed = election::needed_access(elected, &election.namespace).into_iter();
         let needed: Vec<_> = needed.map(|request| Permission::required(&place, request)).collect();

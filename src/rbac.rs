@@ -10,7 +10,7 @@ use crate::job::Config;
 use crate::job::check::say;
 use crate::job::command::{Exit, complain};
 use crate::job::output::yaml;
-use crate::job::permission::{Kinds, Place};
+use crate::job::permission::{Kinds, PermissionPlace};
 use crate::{election, state};
 
 /// A service account, written `NAMESPACE/NAME`.
@@ -76,7 +76,8 @@ pub fn print(config: &Config, cluster: Option<&ClusterName>, name: &str, account
 }
 
 fn documents(config: &Config, cluster: Option<&ClusterName>, name: &str, account: Option<&Account<'_>>) -> Vec<String> {
-    let is_wanted = |place: &Place| cluster.is_none_or(|name| *place == Place::Cluster(name.clone()));
+    let is_wanted =
+        |place: &PermissionPlace| cluster.is_none_or(|name| *place == PermissionPlace::Cluster(name.clone()));
     // A pod runs in the namespace of its account.
     let is_own = |name| config.clusters.get(name).is_none_or(|cluster| cluster.access == ClusterAccess::InCluster);
     let of_pod = account.filter(|_| cluster.is_some_and(is_own)).map(|account| account.namespace);
@@ -88,8 +89,8 @@ fn documents(config: &Config, cluster: Option<&ClusterName>, name: &str, account
     documents
 }
 
-fn roles(config: &Config) -> BTreeMap<(Place, Scope), Access> {
-    let mut roles: BTreeMap<(Place, Scope), Access> = BTreeMap::new();
+fn roles(config: &Config) -> BTreeMap<(PermissionPlace, Scope), Access> {
+    let mut roles: BTreeMap<(PermissionPlace, Scope), Access> = BTreeMap::new();
     for (place, scope, request) in requests(config) {
         let resource = [request.resource, request.subresource].join("/").trim_end_matches('/').to_owned();
         let access = roles.entry((place, scope)).or_default();
@@ -99,7 +100,7 @@ fn roles(config: &Config) -> BTreeMap<(Place, Scope), Access> {
 }
 
 /// Everything that is asked of clusters, whichever way they serve the kinds.
-pub fn requests(config: &Config) -> Vec<(Place, Scope, AccessRequest)> {
+pub fn requests(config: &Config) -> Vec<(PermissionPlace, Scope, AccessRequest)> {
     let mut requests = Vec::new();
     for (namespaced, status_subresource) in [(true, true), (true, false), (false, true), (false, false)] {
         let mut kinds = Kinds::default();
@@ -122,23 +123,24 @@ pub fn requests(config: &Config) -> Vec<(Place, Scope, AccessRequest)> {
     let of_states = namespace.map_or(Scope::NamespaceOfPod, |namespace| Scope::Namespace(namespace.clone()));
     for (cluster, section) in config.jobs.iter().flat_map(|job| job.states()) {
         let access = state::needed_access(section, namespace.map(String::as_str).unwrap_or_default());
-        requests.extend(access.into_iter().map(|one| (Place::Cluster(cluster.clone()), of_states.clone(), one)));
+        requests
+            .extend(access.into_iter().map(|one| (PermissionPlace::Cluster(cluster.clone()), of_states.clone(), one)));
     }
     if let Some(election) = election {
         let elected: Vec<&SectionName> =
             config.jobs.iter().filter(|job| job.is_elected()).flat_map(|job| job.names()).collect();
         let access = election::needed_access(elected, &election.namespace);
-        let place = Place::Cluster(election.cluster.clone());
+        let place = PermissionPlace::Cluster(election.cluster.clone());
         let scope = Scope::Namespace(election.namespace.clone());
         requests.extend(access.into_iter().map(|one| (place.clone(), scope.clone(), one)));
     }
     requests
 }
 
-fn comment(place: &Place, scope: &Scope, of_pod: Option<&str>) -> String {
+fn comment(place: &PermissionPlace, scope: &Scope, of_pod: Option<&str>) -> String {
     let on = match place {
-        Place::Cluster(name) => format!("the cluster {name}"),
-        Place::HubOfSecret => "the hub that the Secret of a lease leads to".to_owned(),
+        PermissionPlace::Cluster(name) => format!("the cluster {name}"),
+        PermissionPlace::HubOfSecret => "the hub that the Secret of a lease leads to".to_owned(),
     };
     let is_unknown = *scope == Scope::NamespaceOfPod && of_pod.is_none();
     format!("# On {on}{}.\n", if is_unknown { ", in the namespace of the daemon's pod" } else { "" })

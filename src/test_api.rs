@@ -67,7 +67,7 @@ pub mod job {
         pub use crate::job::command::Exit;
     }
     pub mod permission {
-        pub use crate::job::permission::{Kinds, Permission, Place};
+        pub use crate::job::permission::{Kinds, Permission, PermissionPlace};
     }
 }
 pub mod jobs {

@@ -121,14 +121,14 @@ impl<R, O> Clone for Dispatcher<R, O> {
 }
 
 /// A run's key, and how it ended and how long it took, or the payload of its panic.
-type Ended<K> = (K, Result<(Outcome, Duration), Box<dyn Any + Send>>);
+type RunEnd<K> = (K, Result<(Outcome, Duration), Box<dyn Any + Send>>);
 
 struct Instance<K: Key, R, O> {
     dispatcher: Dispatcher<R, O>,
     scope: Scope,
     schedule: Schedule<K>,
     inbox: KeyInbox<K>,
-    runs: FuturesUnordered<BoxFuture<'static, Ended<K>>>,
+    runs: FuturesUnordered<BoxFuture<'static, RunEnd<K>>>,
 }
 
 impl<K: Key, R: Reconcile<K>, O: Observe<K>> Instance<K, R, O> {
@@ -217,7 +217,7 @@ impl<K: Key, R: Reconcile<K>, O: Observe<K>> Instance<K, R, O> {
         }
     }
 
-    fn run_ended(&mut self, (key, ran): Ended<K>, now: Instant) {
+    fn run_ended(&mut self, (key, ran): RunEnd<K>, now: Instant) {
         let observer = &self.dispatcher.observer;
         let outcome = match ran {
             Ok((outcome, took)) => {

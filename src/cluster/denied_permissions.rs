@@ -25,7 +25,7 @@ const RETRIED_WITHIN: Duration = Duration::from_mins(10);
 type Permission = (Verb, String);
 
 /// Where it was denied: the namespace, and for kinds that RBAC grants by name (secrets) the name.
-type Place = (String, String);
+type NamespaceAndName = (String, String);
 
 #[derive(Default)]
 pub(super) struct DeniedPermissions {
@@ -36,10 +36,10 @@ pub(super) struct DeniedPermissions {
 
 #[derive(Default)]
 struct Denials {
-    denied: BTreeMap<Permission, BTreeSet<Place>>,
+    denied: BTreeMap<Permission, BTreeSet<NamespaceAndName>>,
     /// Granted by a review, and not used successfully since. If such a request is denied again, no permission is missing:
     /// admission (a quota, a webhook) refuses the content. The value is how long a denial is read in this way.
-    unproven: BTreeMap<(Permission, Place), Instant>,
+    unproven: BTreeMap<(Permission, NamespaceAndName), Instant>,
 }
 
 fn permission(request: &AccessRequest) -> Permission {
@@ -47,7 +47,7 @@ fn permission(request: &AccessRequest) -> Permission {
 }
 
 /// Secrets are granted by name (`resourceNames`), so the denial of one name says nothing about another.
-fn place(request: &AccessRequest) -> Place {
+fn place(request: &AccessRequest) -> NamespaceAndName {
     let name = if request.resource == "secrets" { request.name.clone() } else { String::new() };
     (request.namespace.clone(), name)
 }
@@ -112,7 +112,7 @@ impl DeniedPermissions {
             let permission = permission(request);
             if let Some(places) = denied.get_mut(&permission) {
                 let (namespace, name) = place(request);
-                let granted = |(at, of): &Place| (namespace.is_empty() || namespace == *at) && name == *of;
+                let granted = |(at, of): &NamespaceAndName| (namespace.is_empty() || namespace == *at) && name == *of;
                 for place in places.extract_if(.., granted) {
                     unproven.insert((permission.clone(), place), Instant::now() + USED_WITHIN);
                 }

@@ -47,7 +47,7 @@ pub enum Policy<'p> {
 }
 
 /// Reads a file by its path.
-pub type ReadFile<'p> = &'p mut dyn FnMut(&str) -> Result<Vec<u8>, Reason>;
+pub type ReadFile<'p> = &'p mut dyn FnMut(&str) -> Result<Vec<u8>, FieldProblem>;
 
 /// The features that kubeconfigs of users may use although they are refused by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,7 +78,7 @@ pub enum Fault {
     Field {
         /// Its path: `users[0].user.exec`.
         field: String,
-        reason: Reason,
+        reason: FieldProblem,
     },
 }
 
@@ -93,7 +93,7 @@ fn malformed(error: &yaml::Error) -> String {
 
 /// Why a field of a kubeconfig is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reason {
+pub enum FieldProblem {
     /// It runs a command or a plug-in.
     Runs,
     /// It refers to a file.
@@ -116,7 +116,7 @@ pub enum Reason {
     Without(&'static str),
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for FieldProblem {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Runs => formatter.write_str("is refused: it runs a command or a plug-in"),
@@ -133,7 +133,7 @@ impl fmt::Display for Reason {
     }
 }
 
-fn fault(field: impl Into<String>, reason: Reason) -> Fault {
+fn fault(field: impl Into<String>, reason: FieldProblem) -> Fault {
     Fault::Field { field: field.into(), reason }
 }
 
@@ -188,22 +188,22 @@ pub fn configured(kubeconfig: Kubeconfig, context: Option<&str>, policy: &mut Po
     let Kubeconfig { clusters, auth_infos, contexts, current_context, .. } = kubeconfig;
     let name = context.or(current_context.as_deref()).unwrap_or_default();
     let (index, chosen) = match named(contexts, "current-context", |entry| entry.name == name) {
-        Err(Fault::Field { reason: Reason::Missing, .. }) if context.is_some() => {
+        Err(Fault::Field { reason: FieldProblem::Missing, .. }) if context.is_some() => {
             return Err(Fault::NoContext(name.to_owned()));
         }
         found => found?,
     };
     let at = |field: &str| format!("contexts[{index}].context.{field}");
-    let chosen = chosen.context.ok_or_else(|| fault(format!("contexts[{index}].context"), Reason::Missing))?;
+    let chosen = chosen.context.ok_or_else(|| fault(format!("contexts[{index}].context"), FieldProblem::Missing))?;
     let (place, cluster) = named(clusters, &at("cluster"), |entry| entry.name == chosen.cluster)?;
-    let cluster = cluster.cluster.ok_or_else(|| fault(format!("clusters[{place}].cluster"), Reason::Missing))?;
+    let cluster = cluster.cluster.ok_or_else(|| fault(format!("clusters[{place}].cluster"), FieldProblem::Missing))?;
     let (mut config, cluster) = of_cluster(place, cluster, policy)?;
     // Without a user the server decides what an anonymous one may do.
     if let Some(name) = set(chosen.user) {
         let (place, user) = named(auth_infos, &at("user"), |entry| entry.name == name)?;
         config.auth_info = of_auth_info(place, user.auth_info.unwrap_or_default(), policy)?;
         if let Some(exec) = config.auth_info.exec.as_mut().filter(|exec| exec.provide_cluster_info) {
-            let unusable = |_| fault(at("cluster"), Reason::Not("a cluster that can be told to a command"));
+            let unusable = |_| fault(at("cluster"), FieldProblem::Not("a cluster that can be told to a command"));
             exec.cluster = Some((&cluster).try_into().map_err(unusable)?);
         }
     }
@@ -232,11 +232,11 @@ fn refuse_references(kubeconfig: &Kubeconfig, policy: &Policy<'_>) -> Result<(),
     for (index, user) in kubeconfig.auth_infos.iter().enumerate() {
         let Some(user) = &user.auth_info else { continue };
         for (field, is_refused, reason) in [
-            ("exec", user.exec.is_some(), Reason::Runs),
-            ("auth-provider", user.auth_provider.is_some(), Reason::Runs),
-            ("tokenFile", !has_files && is_set(user.token_file.as_ref()), Reason::File),
-            ("client-certificate", !has_files && is_set(user.client_certificate.as_ref()), Reason::File),
-            ("client-key", !has_files && is_set(user.client_key.as_ref()), Reason::File),
+            ("exec", user.exec.is_some(), FieldProblem::Runs),
+            ("auth-provider", user.auth_provider.is_some(), FieldProblem::Runs),
+            ("tokenFile", !has_files && is_set(user.token_file.as_ref()), FieldProblem::File),
+            ("client-certificate", !has_files && is_set(user.client_certificate.as_ref()), FieldProblem::File),
+            ("client-key", !has_files && is_set(user.client_key.as_ref()), FieldProblem::File),
         ] {
             if is_refused {
                 return Err(fault(format!("users[{index}].user.{field}"), reason));
@@ -245,7 +245,7 @@ fn refuse_references(kubeconfig: &Kubeconfig, policy: &Policy<'_>) -> Result<(),
     }
     for (index, cluster) in kubeconfig.clusters.iter().enumerate().filter(|_| !has_files) {
         if cluster.cluster.as_ref().is_some_and(|cluster| is_set(cluster.certificate_authority.as_ref())) {
-            return Err(fault(format!("clusters[{index}].cluster.certificate-authority"), Reason::File));
+            return Err(fault(format!("clusters[{index}].cluster.certificate-authority"), FieldProblem::File));
         }
     }
     Ok(())
@@ -254,9 +254,9 @@ fn refuse_references(kubeconfig: &Kubeconfig, policy: &Policy<'_>) -> Result<(),
 /// The one entry with a name, and its place. kubectl refuses a name that is there twice, too.
 fn named<T>(entries: Vec<T>, field: &str, has_name: impl Fn(&T) -> bool) -> Result<(usize, T), Fault> {
     let mut found = entries.into_iter().enumerate().filter(|(_, entry)| has_name(entry));
-    let entry = found.next().ok_or_else(|| fault(field, Reason::Missing))?;
+    let entry = found.next().ok_or_else(|| fault(field, FieldProblem::Missing))?;
     if found.next().is_some() {
-        return Err(fault(field, Reason::Ambiguous));
+        return Err(fault(field, FieldProblem::Ambiguous));
     }
     Ok(entry)
 }
@@ -269,10 +269,10 @@ fn of_cluster(index: usize, mut cluster: Cluster, policy: &mut Policy<'_>) -> Re
         Policy::Ours(_) | Policy::Secret(_) => Allowed { insecure_tls: true, proxy_url: true, plain_http: true },
         Policy::User(allowed) => *allowed,
     };
-    let refused = |field: &str, what| Err(fault(at(field), Reason::NotAllowed(what)));
+    let refused = |field: &str, what| Err(fault(at(field), FieldProblem::NotAllowed(what)));
     let server = cluster.server.as_ref().filter(|server| !server.is_empty());
-    let server = server.ok_or_else(|| fault(at("server"), Reason::Missing))?;
-    let url = server_url(server).ok_or_else(|| fault(at("server"), Reason::Not(SERVER)))?;
+    let server = server.ok_or_else(|| fault(at("server"), FieldProblem::Missing))?;
+    let url = server_url(server).ok_or_else(|| fault(at("server"), FieldProblem::Not(SERVER)))?;
     if url.scheme_str() == Some("http") && !allowed.plain_http {
         return refused("server", "plain-http");
     }
@@ -288,7 +288,7 @@ fn of_cluster(index: usize, mut cluster: Cluster, policy: &mut Policy<'_>) -> Re
     }
     if let Some(name) = set(cluster.tls_server_name.clone()) {
         if ServerName::try_from(name.as_str()).is_err() {
-            return Err(fault(at("tls-server-name"), Reason::Not("the name of a server")));
+            return Err(fault(at("tls-server-name"), FieldProblem::Not("the name of a server")));
         }
         config.tls_server_name = Some(name);
     }
@@ -303,7 +303,7 @@ fn of_cluster(index: usize, mut cluster: Cluster, policy: &mut Policy<'_>) -> Re
 }
 
 fn no_proxy(field: impl Into<String>) -> Fault {
-    fault(field, Reason::Not("an http://, https:// or socks5:// URL"))
+    fault(field, FieldProblem::Not("an http://, https:// or socks5:// URL"))
 }
 
 fn is_proxy(url: &Uri) -> bool {
@@ -376,13 +376,13 @@ fn pem(
         }
         (None, None) => return Ok(None),
     };
-    pem.filter(|pem| (field.is_valid)(pem)).map(Some).ok_or_else(|| fault(at(name), Reason::Not(is)))
+    pem.filter(|pem| (field.is_valid)(pem)).map(Some).ok_or_else(|| fault(at(name), FieldProblem::Not(is)))
 }
 
-fn at_path(path: &str, policy: &mut Policy<'_>) -> Result<Vec<u8>, Reason> {
+fn at_path(path: &str, policy: &mut Policy<'_>) -> Result<Vec<u8>, FieldProblem> {
     match policy {
         Policy::Ours(read) | Policy::Secret(read) => read(path),
-        Policy::User(_) => Err(Reason::File),
+        Policy::User(_) => Err(FieldProblem::File),
     }
 }
 
@@ -413,7 +413,7 @@ fn of_auth_info(index: usize, user: AuthInfo, policy: &mut Policy<'_>) -> Result
         && let Some(path) = info.token_file.take()
     {
         let bytes = at_path(&path, policy).map_err(|reason| fault(at("tokenFile"), reason))?;
-        let text = String::from_utf8(bytes).map_err(|_| fault(at("tokenFile"), Reason::Not("a file of text")))?;
+        let text = String::from_utf8(bytes).map_err(|_| fault(at("tokenFile"), FieldProblem::Not("a file of text")))?;
         // The file takes precedence over the token: it is the one that is rotated, and kubectl does the same.
         token = Some(SecretString::from(text));
     }
@@ -421,7 +421,7 @@ fn of_auth_info(index: usize, user: AuthInfo, policy: &mut Policy<'_>) -> Result
         let token = SecretString::from(token.expose_secret().trim());
         // kube panics at a token that is no header.
         if BearerToken::new(&token).is_err() {
-            return Err(fault(at("token"), Reason::Not("a token")));
+            return Err(fault(at("token"), FieldProblem::Not("a token")));
         }
         info.token = Some(token);
     }
@@ -429,8 +429,8 @@ fn of_auth_info(index: usize, user: AuthInfo, policy: &mut Policy<'_>) -> Result
     let key = user.client_key_data.as_ref().map(ExposeSecret::expose_secret);
     match (certificate, pem(&at, &KEY, key, user.client_key, policy)?) {
         (None, None) => {}
-        (Some(_), None) => return Err(fault(at(CERTIFICATE.data), Reason::Without(KEY.data))),
-        (None, Some(_)) => return Err(fault(at(KEY.data), Reason::Without(CERTIFICATE.data))),
+        (Some(_), None) => return Err(fault(at(CERTIFICATE.data), FieldProblem::Without(KEY.data))),
+        (None, Some(_)) => return Err(fault(at(KEY.data), FieldProblem::Without(CERTIFICATE.data))),
         (Some(certificate), Some(key)) => {
             info.client_certificate_data = Some(STANDARD.encode(certificate));
             info.client_key_data = Some(SecretString::from(STANDARD.encode(key)));
@@ -445,16 +445,16 @@ fn of_auth_info(index: usize, user: AuthInfo, policy: &mut Policy<'_>) -> Result
 }
 
 /// kube sends these as headers with every request.
-fn check_impersonation(info: &AuthInfo) -> Result<(), (&'static str, Reason)> {
+fn check_impersonation(info: &AuthInfo) -> Result<(), (&'static str, FieldProblem)> {
     let is_header = |text: &String| HeaderValue::from_str(text).is_ok();
     let groups = info.impersonate_groups.as_deref().unwrap_or_default();
     let values = || info.impersonate_user_extra.iter().flat_map(HashMap::values).flatten();
     let names = info.impersonate_user_extra.as_ref().map_or(0, HashMap::len);
     if groups.len() > MOST_IMPERSONATED {
-        return Err(("as-groups", Reason::Not("a list of at most 100")));
+        return Err(("as-groups", FieldProblem::Not("a list of at most 100")));
     }
     if names > MOST_IMPERSONATED || values().count() > MOST_IMPERSONATED {
-        return Err(("as-user-extra", Reason::Not("at most 100 names and values")));
+        return Err(("as-user-extra", FieldProblem::Not("at most 100 names and values")));
     }
     for (field, are_headers, is_there) in [
         ("as", info.impersonate.iter().all(is_header), false),
@@ -463,11 +463,11 @@ fn check_impersonation(info: &AuthInfo) -> Result<(), (&'static str, Reason)> {
         ("as-user-extra", values().all(is_header), names > 0),
     ] {
         if !are_headers {
-            return Err((field, Reason::Not("the value of a header")));
+            return Err((field, FieldProblem::Not("the value of a header")));
         }
         // Servers answer such requests with an error of their own.
         if is_there && info.impersonate.is_none() {
-            return Err((field, Reason::Without("as")));
+            return Err((field, FieldProblem::Without("as")));
         }
     }
     Ok(())

@@ -150,7 +150,7 @@ struct Service {
 
 /// Why a connection ended otherwise than by its client or after its last answer.
 #[derive(Debug, thiserror::Error)]
-enum Ended {
+enum ConnectionFault {
     #[error("the client did not begin in time")]
     Silent,
     #[error("the connection or its TLS handshake failed")]
@@ -162,7 +162,7 @@ enum Ended {
 }
 
 impl Service {
-    async fn converse(&self, stream: TcpStream, peer: SocketAddr) -> Result<(), Ended> {
+    async fn converse(&self, stream: TcpStream, peer: SocketAddr) -> Result<(), ConnectionFault> {
         // Otherwise small chunks of a stream would wait for the acknowledgement of earlier ones.
         let _ = stream.set_nodelay(true);
         // To be readable may be a false alarm.
@@ -178,11 +178,11 @@ impl Service {
     }
 
     /// What comes before the first request: it is given up when it takes too long or the server stops.
-    async fn beginning<T>(&self, step: impl Future<Output = std::io::Result<T>>) -> Result<T, Ended> {
+    async fn beginning<T>(&self, step: impl Future<Output = std::io::Result<T>>) -> Result<T, ConnectionFault> {
         tokio::select! {
-            () = self.stop.cancelled() => Err(Ended::Stops),
+            () = self.stop.cancelled() => Err(ConnectionFault::Stops),
             done = timeout(BEGINS_WITHIN.min(self.limits.longest_head), step) => {
-                done.map_err(|_| Ended::Silent)?.map_err(Ended::Begin)
+                done.map_err(|_| ConnectionFault::Silent)?.map_err(ConnectionFault::Begin)
             }
         }
     }
@@ -191,7 +191,7 @@ impl Service {
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         peer: SocketAddr,
-    ) -> Result<(), Ended> {
+    ) -> Result<(), ConnectionFault> {
         let service = service_fn(|mut request: Request<Incoming>| {
             request.extensions_mut().insert(Peer(peer));
             self.router.clone().oneshot(request)
@@ -217,7 +217,7 @@ impl Service {
             if let Some(code) = answered(&error) {
                 (self.refused_head)(code);
             }
-            Ended::Http(error)
+            ConnectionFault::Http(error)
         })
     }
 }

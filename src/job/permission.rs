@@ -17,7 +17,7 @@ pub const EVENTS: &str = "events.events.k8s.io";
 /// A permission that a section needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Permission {
-    pub place: Place,
+    pub place: PermissionPlace,
     /// One of these is enough. Most permissions have only one.
     pub any_of: Vec<AccessRequest>,
     /// The consequence if it is missing.
@@ -25,7 +25,7 @@ pub struct Permission {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum PermissionPlace {
     /// In a cluster of the configuration.
     Cluster(ClusterName),
     /// In the hub that a Secret of the section leads to.
@@ -44,17 +44,17 @@ pub enum Need {
 
 impl Permission {
     /// A permission that a section needs to do its job.
-    pub fn required(place: &Place, request: AccessRequest) -> Self {
+    pub fn required(place: &PermissionPlace, request: AccessRequest) -> Self {
         Self { place: place.clone(), any_of: vec![request], need: Need::Required }
     }
 
     /// Each of these verbs on a resource, `plural.group/subresource`. An empty namespace or name means all of them.
-    pub fn each(place: &Place, verbs: &[Verb], resource: &str, namespace: &str, name: &str) -> Vec<Self> {
+    pub fn each(place: &PermissionPlace, verbs: &[Verb], resource: &str, namespace: &str, name: &str) -> Vec<Self> {
         verbs.iter().map(|verb| Self::required(place, AccessRequest::new(*verb, resource, namespace, name))).collect()
     }
 
     /// The permission to read a cluster's identity.
-    pub fn identity(place: &Place) -> Self {
+    pub fn identity(place: &PermissionPlace) -> Self {
         let any_of = vec![AccessRequest::new(Verb::Get, "namespaces", "", "kube-system")];
         Self { place: place.clone(), any_of, need: Need::Identity }
     }
@@ -283,7 +283,7 @@ pub async fn check_state(who: &str, owner: state::Owner, cluster: &Cluster, keep
     let section = owner.section.clone();
     let store = state::StateStore::new(owner, cluster.clone(), keeping);
     let Some(namespace) = store.namespace() else { return 0 };
-    let place = Place::Cluster(cluster.name().clone());
+    let place = PermissionPlace::Cluster(cluster.name().clone());
     let needed = state::needed_access(&section, &namespace).into_iter();
     let needed: Vec<_> = needed.map(|request| Permission::required(&place, request)).collect();
     let faults = Reviewer::Cluster(cluster).check(&who, &needed).await;
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn a_line_names_every_verb_that_is_missing_or_every_one_that_would_do() {
-        let hub = Place::HubOfSecret;
+        let hub = PermissionPlace::HubOfSecret;
         let leases = Permission::each(&hub, &[Verb::Get, Verb::Patch], "leases.coordination.k8s.io", "edge", "");
         let mut denied = Denied::new(&leases[0], String::new());
         assert!(denied.adds(&leases[1], "") && !denied.adds(&leases[1], "no"));

@@ -28,7 +28,7 @@ use crate::config::source::Node;
 use crate::config::{ClusterConfig, ClusterName, ResourceId, SectionName, same_cluster};
 use crate::job::check::{Surroundings, say};
 use crate::job::command::JobCommand;
-use crate::job::permission::{Kinds, Need, Permission, Place, READ, Reviewer};
+use crate::job::permission::{Kinds, Need, Permission, PermissionPlace, READ, Reviewer};
 use crate::job::{Config, Job, Reading, Role, Sections, Whole, Wiring};
 use crate::telemetry::Metric;
 
@@ -146,7 +146,7 @@ fn check_leases(
 
 /// The permissions on the managed cluster: the Secret with the hub's credentials, and the pod.
 fn on_the_managed_cluster(config: &LeaseConfig) -> Vec<Permission> {
-    let place = Place::Cluster(config.cluster.clone());
+    let place = PermissionPlace::Cluster(config.cluster.clone());
     let mut permissions = Permission::each(&place, &READ, "secrets", &config.secret_namespace, &config.secret_name);
     if let Some(pod) = &config.pod {
         permissions.extend(Permission::each(&place, &READ, "pods", &pod.namespace, &pod.name));
@@ -157,13 +157,13 @@ fn on_the_managed_cluster(config: &LeaseConfig) -> Vec<Permission> {
 /// The permissions on the hub: to create the Lease, to read it, and to renew it in one of two ways.
 fn on_the_hub(config: &LeaseConfig) -> Vec<Permission> {
     let (resource, namespace) = (Kind::lease().full_resource(), &config.lease_namespace);
-    let needs = |verb, name| Permission::each(&Place::HubOfSecret, &[verb], &resource, namespace, name);
+    let needs = |verb, name| Permission::each(&PermissionPlace::HubOfSecret, &[verb], &resource, namespace, name);
     let renew =
         [Verb::Patch, Verb::Update].map(|verb| AccessRequest::new(verb, &resource, namespace, &config.lease_name));
     let mut permissions = needs(Verb::Get, &config.lease_name);
     // RBAC can't grant the creation of an object by its name.
     permissions.extend(needs(Verb::Create, ""));
-    permissions.push(Permission { place: Place::HubOfSecret, any_of: renew.into(), need: Need::Required });
+    permissions.push(Permission { place: PermissionPlace::HubOfSecret, any_of: renew.into(), need: Need::Required });
     permissions
 }
 

@@ -20,7 +20,7 @@ use crate::config::source::Node;
 use crate::config::{ClusterName, ResourceId, SectionName};
 use crate::job::check::{Surroundings, check_identity, say};
 use crate::job::command::JobCommand;
-use crate::job::permission::{EVENTS, Finding, Kinds, Permission, Place, READ, Reviewer, check_state};
+use crate::job::permission::{EVENTS, Finding, Kinds, Permission, PermissionPlace, READ, Reviewer, check_state};
 use crate::job::{self, Config, Job, Reading, Role, Sections, Whole, Wiring};
 use crate::resource_sync::metrics;
 use crate::resource_sync::plan::names::{Mapping, PairKey};
@@ -172,7 +172,7 @@ fn of_section(section: &SyncConfig, kinds: &Kinds) -> Vec<Permission> {
 }
 
 fn on_the_remote(section: &SyncConfig, kind: &Kind) -> Vec<Permission> {
-    let place = Place::Cluster(section.remote.clone());
+    let place = PermissionPlace::Cluster(section.remote.clone());
     let resource = kind.full_resource();
     let needs = |verbs: &[Verb], resource: &str, name: &str| Permission::each(&place, verbs, resource, "", name);
     let mut permissions = needs(&READ, &resource, "");
@@ -193,7 +193,7 @@ fn on_the_remote(section: &SyncConfig, kind: &Kind) -> Vec<Permission> {
 }
 
 fn on_the_local(section: &SyncConfig, kind: &Kind) -> Vec<Permission> {
-    let place = Place::Cluster(section.local.clone());
+    let place = PermissionPlace::Cluster(section.local.clone());
     let resource = kind.full_resource();
     let needs = |verbs: &[Verb], resource: &str, name: &str| Permission::each(&place, verbs, resource, "", name);
     let write = [Verb::Create, Verb::Patch, Verb::Delete];
@@ -357,7 +357,7 @@ async fn check_section(section: &SyncConfig, surroundings: &Surroundings<'_>, ki
     }
     let permissions = of_section(section, kinds);
     for cluster in clusters() {
-        let place = Place::Cluster(cluster.name().clone());
+        let place = PermissionPlace::Cluster(cluster.name().clone());
         let here: Vec<_> = permissions.iter().filter(|permission| permission.place == place).cloned().collect();
         let findings = match kinds.get(cluster.name(), &section.resource) {
             Some(kind) if *cluster.name() == section.remote => lacks_on_the_remote(section, cluster, kind, here).await,

@@ -23,7 +23,7 @@ use crate::config::{ClusterName, ElectionConfig, ResourceId, SectionName};
 use crate::db::Database;
 use crate::job::check::{Surroundings, check_identity, say};
 use crate::job::command::JobCommand;
-use crate::job::permission::{EVENTS, Kinds, Permission, Place, READ, Reviewer, check_state};
+use crate::job::permission::{EVENTS, Kinds, Permission, PermissionPlace, READ, Reviewer, check_state};
 use crate::job::{self, Config, Job, Reading, Role, Sections, Whole, Wiring};
 use crate::state::{StateStore, keep};
 use crate::telemetry::Metric;
@@ -157,7 +157,7 @@ fn written_kinds(config: &StatusSyncConfig) -> Vec<ResourceId> {
 /// The permissions of the section. Kinds that have not been discovered are left out, since the subresource that is
 /// patched depends on how the hub serves the kind.
 fn of_section(config: &StatusSyncConfig, kinds: &Kinds) -> Vec<Permission> {
-    let place = Place::Cluster(config.cluster.clone());
+    let place = PermissionPlace::Cluster(config.cluster.clone());
     let namespace = config.watch_namespace.as_str();
     let mut permissions: Vec<Permission> = Vec::new();
     for family in &config.families {
@@ -190,7 +190,7 @@ fn of_section(config: &StatusSyncConfig, kinds: &Kinds) -> Vec<Permission> {
     seen
 }
 
-fn on_the_target(place: &Place, spec: &FamilySpec, kind: &Kind, namespace: &str) -> Vec<Permission> {
+fn on_the_target(place: &PermissionPlace, spec: &FamilySpec, kind: &Kind, namespace: &str) -> Vec<Permission> {
     let resource = kind.full_resource();
     let needs = |verbs: &[Verb], resource: &str| Permission::each(place, verbs, resource, namespace, "");
     let mut permissions = needs(&READ, &resource);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 use towline::test_api::job::Config;
-use towline::test_api::job::permission::Place;
+use towline::test_api::job::permission::PermissionPlace;
 
 use super::daemon::configuration;
 use super::{document, documents, elements, texts};
@@ -62,7 +62,7 @@ fn the_roles_name_the_sections_of_the_configurations() {
 }
 
 /// What the sections of a configuration need in a place.
-fn needed(config: &Config, place: &Place) -> BTreeSet<Permission> {
+fn needed(config: &Config, place: &PermissionPlace) -> BTreeSet<Permission> {
     let requests = towline::test_api::rbac::requests(config).into_iter();
     let here = requests.filter(|(of, _, request)| of == place && request.resource != "configmaps");
     here.map(|(_, _, request)| {
@@ -72,8 +72,8 @@ fn needed(config: &Config, place: &Place) -> BTreeSet<Permission> {
     .collect()
 }
 
-fn cluster(name: &str) -> Place {
-    Place::Cluster(name.parse().expect("a name"))
+fn cluster(name: &str) -> PermissionPlace {
+    PermissionPlace::Cluster(name.parse().expect("a name"))
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn the_roles_of_the_side_car_grant_what_the_check_asks_for() {
     let config = configuration("config/lease.toml");
     let section = &towline::test_api::lease::sections(&config)[0];
     assert_eq!(granted("deploy/side-car/rbac.yaml"), needed(&config, &cluster(section.cluster.as_str())));
-    assert_eq!(granted("deploy/side-car/hub/rbac.yaml"), needed(&config, &Place::HubOfSecret));
+    assert_eq!(granted("deploy/side-car/hub/rbac.yaml"), needed(&config, &PermissionPlace::HubOfSecret));
 }
 
 /// Name of the bound role and of the account, and its namespace.

@@ -16,7 +16,7 @@ use kube::config::{AuthInfo, AuthProviderConfig, Kubeconfig};
 use secrecy::SecretString;
 
 use super::error::full_text;
-use super::kubeconfig::{self, Fault, Policy, Reason};
+use super::kubeconfig::{self, Fault, FieldProblem, Policy};
 use crate::config::{ClusterAccess, ClusterConfig};
 use crate::http::Files;
 pub(super) use cache::{Change, CredentialCache};
@@ -174,7 +174,7 @@ fn load_context(kubeconfig: Kubeconfig, context: Option<&str>, mut files: Files)
     let mut read = |path: &str| {
         let before = std::mem::replace(&mut files, Files::of(Vec::new()));
         files = before.and(vec![path.into()]);
-        std::fs::read(path).map_err(|error| Reason::Unread(error.to_string()))
+        std::fs::read(path).map_err(|error| FieldProblem::Unread(error.to_string()))
     };
     let config = kubeconfig::configured(kubeconfig, context, &mut Policy::Ours(&mut read))?;
     Ok(Loaded::new(config, files))

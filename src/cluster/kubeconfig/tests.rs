@@ -97,7 +97,7 @@ fn ours_may_name_files_and_commands_and_leaves_a_token_file_to_be_read_later() {
     };
     let mut content = |path: &str| {
         let found = files.iter().find(|(name, _)| *name == path);
-        found.map(|(_, content)| content.as_bytes().to_vec()).ok_or_else(|| Reason::Unread("it is gone".into()))
+        found.map(|(_, content)| content.as_bytes().to_vec()).ok_or_else(|| FieldProblem::Unread("it is gone".into()))
     };
     let config = read(&mut Policy::Ours(&mut content)).unwrap();
     assert!(config.accept_invalid_certs && config.root_cert.is_some());
@@ -109,7 +109,7 @@ fn ours_may_name_files_and_commands_and_leaves_a_token_file_to_be_read_later() {
     assert_eq!(exec.command.as_deref(), Some("/k/./run"));
     let told = exec.cluster.unwrap().certificate_authority_data;
     assert_eq!(told.as_deref(), Some(certificate.as_bytes()));
-    let mut nothing = |_: &str| Err(Reason::Unread("it is gone".into()));
+    let mut nothing = |_: &str| Err(FieldProblem::Unread("it is gone".into()));
     let error = read(&mut Policy::Ours(&mut nothing)).unwrap_err().to_string();
     assert_eq!(error, "`clusters[0].cluster.certificate-authority` refers to a file that can't be read: it is gone");
     let error = read(&mut Policy::Secret(&mut nothing)).unwrap_err().to_string();
@@ -120,7 +120,7 @@ fn ours_may_name_files_and_commands_and_leaves_a_token_file_to_be_read_later() {
 fn a_context_that_is_asked_for_by_name_takes_the_place_of_the_current_one() {
     let of = |context| {
         let kubeconfig = parse(complete().to_string().as_bytes()).unwrap();
-        let mut none = |_: &str| Err(Reason::File);
+        let mut none = |_: &str| Err(FieldProblem::File);
         configured(kubeconfig, Some(context), &mut Policy::Ours(&mut none))
     };
     assert_eq!(of("other").unwrap().cluster_url.host(), Some("other.test"));

@@ -8,9 +8,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::cluster::client::Limits;
 use crate::cluster::watch::scripted::Script;
-use crate::cluster::{
-    Clock, Cluster, Exchange, Fence, Kind, Object, ObjectKey, PARTIAL_METADATA, Payload, Request, Urgency,
-};
+use crate::cluster::{Clock, Cluster, Fence, Kind, Object, ObjectKey, PARTIAL_METADATA, Payload, Request, Urgency};
 
 const DEADLINE: Duration = Duration::from_secs(10);
 const MOST: usize = 8;

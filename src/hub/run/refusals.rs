@@ -139,8 +139,8 @@ impl Refusals {
 
     /// Logs what still waits when this is dropped: when the API ends, however it ends, nobody writes it any more.
     pub fn log_rest(&self) -> impl Drop + '_ {
-        struct Rest<'r>(&'r Refusals);
-        impl Drop for Rest<'_> {
+        struct LoggedWhenDropped<'r>(&'r Refusals);
+        impl Drop for LoggedWhenDropped<'_> {
             fn drop(&mut self) {
                 let shares = self.0.shares.lock();
                 for (refused, Requests { target, count }) in shares.known.waiting.iter().chain(&shares.unknown.waiting)
@@ -158,7 +158,7 @@ impl Refusals {
                 }
             }
         }
-        Rest(self)
+        LoggedWhenDropped(self)
     }
 
     /// Writes what was sent before or, of each share, what is due now. Returns whether nothing is left.

@@ -2,7 +2,7 @@
 //! the actions come out.
 //!
 //! The renewer owns the credentials in use and the requests under way; the plan sees both in [`Observed`] and keeps
-//! only back-offs and times. [`Plan::next`] applies the specification's rules in this order:
+//! only back-offs and times. [`RenewalPlan::next`] applies the specification's rules in this order:
 //! - Before the startup delay has passed and the Secret has been looked up, nothing is done.
 //! - Without a Secret, nothing is renewed. A Secret that cannot be used changes nothing.
 //! - New credentials are verified while renewals continue with the old ones. Once verified they take over at once, and
@@ -151,7 +151,7 @@ pub struct Next {
 
 /// What decides about future renewals, apart from what is observed.
 #[derive(Debug)]
-pub struct Plan {
+pub struct RenewalPlan {
     timing: Timing,
     candidate: Option<Candidate>,
     /// When the next renewal is due; `None` means as soon as possible.
@@ -165,7 +165,7 @@ pub struct Plan {
     acknowledged: Option<Instant>,
 }
 
-impl Plan {
+impl RenewalPlan {
     /// The plan of a renewer that has done nothing yet.
     pub fn new(timing: Timing) -> Self {
         Self { timing, candidate: None, due: None, failures: 0, refusals: 0, acknowledged: None }

@@ -12,7 +12,7 @@ use k8s_openapi::ByteString;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use crate::cluster::kubeconfig::{self, Fault, Policy, Reason};
+use crate::cluster::kubeconfig::{self, Fault, FieldProblem, Policy};
 use crate::cluster::{Credentials, DynamicCluster, DynamicClusters, Fingerprint};
 use crate::config::ClusterName;
 
@@ -70,8 +70,8 @@ fn of_data(data: &Data) -> Result<Credentials, Error> {
     };
     let kubeconfig = kubeconfig::parse(take(KUBECONFIG).ok_or(Error::NoKubeconfig)?)?;
     let mut referred = |path: &str| {
-        let key = key_of(path).ok_or(Reason::Outside)?;
-        take(&key).cloned().ok_or(Reason::NoKey(key))
+        let key = key_of(path).ok_or(FieldProblem::Outside)?;
+        take(&key).cloned().ok_or(FieldProblem::NoKey(key))
     };
     let config = kubeconfig::configured(kubeconfig, None, &mut Policy::Secret(&mut referred))?;
     Ok(Credentials { config, fingerprint: Fingerprint(hash.finalize().into()) })

@@ -1,6 +1,6 @@
 //! The actor of a lease: it renews the Lease while the pod is ready.
 //!
-//! It owns the credentials in use, at most one renewal and one verification under way, and the [`Plan`], which sees all
+//! It owns the credentials in use, at most one renewal and one verification under way, and the [`RenewalPlan`], which sees all
 //! three and decides. The managed cluster's state reaches it as latest values, so it has no mailbox and nothing can
 //! queue up in front of it. It wakes up when one of those values changes, when a request of its own ends, and by the
 //! clock. After a restart it verifies the credentials again and acquires the lease anew. When it is drained, the lease
@@ -14,7 +14,7 @@ use rand::Rng;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::super::plan::renewals::{Action, Observed, Plan, Secret, Timing};
+use super::super::plan::renewals::{Action, Observed, RenewalPlan, Secret, Timing};
 use super::super::plan::steps::{Found, Method};
 use super::latest::{LatestState, Obstacle};
 use super::readiness::{PodState, SecretState};
@@ -44,7 +44,7 @@ struct RenewerState {
     latest: Arc<LatestState>,
     secret: watch::Receiver<SecretState>,
     pod: Option<watch::Receiver<PodState>>,
-    plan: Plan,
+    plan: RenewalPlan,
     /// The credentials in use.
     current: Option<Arc<DynamicCluster>>,
     method: Method,
@@ -73,7 +73,7 @@ impl Renewer {
             latest: Arc::clone(&self.latest),
             secret: self.secret.clone(),
             pod: self.pod.clone(),
-            plan: Plan::new(Timing::new(&self.target.config, self.started)),
+            plan: RenewalPlan::new(Timing::new(&self.target.config, self.started)),
             current: None,
             method: Method::Patch,
             found: Found::Unknown,
@@ -281,7 +281,7 @@ mod tests {
             startup_delay: Duration::ZERO,
         };
         let latest = Arc::new(LatestState::new(&config));
-        let plan = Plan::new(Timing::new(&config, Instant::now()));
+        let plan = RenewalPlan::new(Timing::new(&config, Instant::now()));
         let target = Arc::new(Target::new(config, "host".to_owned(), None));
         let report = LeaseReport::new(Arc::clone(&target), Arc::clone(&latest), Vec::new());
         let state = RenewerState {

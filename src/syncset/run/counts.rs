@@ -11,7 +11,7 @@ use crate::documents::{Counts, Parameters, WorkQueue};
 use crate::status::ObjectState;
 use crate::syncset::plan::action::PAUSES;
 use crate::syncset::plan::health::HealthState;
-use crate::syncset::plan::rollout::{Reason, RolloutPhase};
+use crate::syncset::plan::rollout::{ProgressReason, RolloutPhase};
 use crate::syncset::plan::status::Unreachable;
 use crate::syncset::run::dispatch::{DispatchError, SuspendedSyncset, suspended};
 use crate::syncset::run::paused::{is_paused, pause};
@@ -131,10 +131,10 @@ impl RolloutGroup {
     }
 
     fn of(state: RolloutPhase, reason: &str) -> Self {
-        match (state, Reason::of_name(reason)) {
+        match (state, ProgressReason::of_name(reason)) {
             (RolloutPhase::Running, _) => Self::Running,
-            (RolloutPhase::Stopped, Some(Reason::Paused)) => Self::Paused,
-            (RolloutPhase::Stopped, Some(Reason::Aborted)) => Self::Aborted,
+            (RolloutPhase::Stopped, Some(ProgressReason::Paused)) => Self::Paused,
+            (RolloutPhase::Stopped, Some(ProgressReason::Aborted)) => Self::Aborted,
             (RolloutPhase::Stopped, _) => Self::Stopped,
             (RolloutPhase::RollingBack, _) => Self::RollingBack,
             (RolloutPhase::RolledBack, _) => Self::RolledBack,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::db::{self, Database, Json, Row, Type, column};
 use crate::documents::{Author, Entry, IS_WHOLE, Key, Kind, ListError, Parameters};
-use crate::syncset::plan::rollout::{Reason, Refused, Rollout, RolloutPhase};
+use crate::syncset::plan::rollout::{ProgressReason, Refused, Rollout, RolloutPhase};
 use crate::syncset::run::store::StoreError;
 
 /// The syncsets `c` that have a rollout `r`.
@@ -164,7 +164,7 @@ impl Stored {
             goal,
             // One that only a newer release knows is left alone.
             state: RolloutPhase::of_name(&self.state).unwrap_or(RolloutPhase::Stopped),
-            reason: Reason::of_name(&self.reason).unwrap_or(Reason::Aborted),
+            reason: ProgressReason::of_name(&self.reason).unwrap_or(ProgressReason::Aborted),
             message,
             wave,
             clock: Duration::from_millis(self.clock),
@@ -235,7 +235,8 @@ impl ShownRollout {
     fn begun(mut self) -> Self {
         if self.rollout.must_begin() {
             let rollout = &mut self.rollout;
-            (rollout.state, rollout.reason, rollout.goal) = (RolloutPhase::Running, Reason::Guarding, rollout.newest);
+            (rollout.state, rollout.reason, rollout.goal) =
+                (RolloutPhase::Running, ProgressReason::Guarding, rollout.newest);
             (rollout.wave, rollout.number, rollout.message) = (0, rollout.number.saturating_add(1), String::new());
             self.actor = String::new();
         }
@@ -256,7 +257,7 @@ impl ShownRollout {
     /// Whether it has stopped by itself.
     pub fn needs_somebody(&self) -> bool {
         self.rollout.state == RolloutPhase::Stopped
-            && matches!(self.rollout.reason, Reason::Failures | Reason::Restored)
+            && matches!(self.rollout.reason, ProgressReason::Failures | ProgressReason::Restored)
     }
 
     /// What somebody can do, if it does not go on without.
@@ -268,15 +269,17 @@ impl ShownRollout {
         };
         let step = match (self.rollout.state, self.rollout.reason) {
             (RolloutPhase::RolledBack, _) => "correct the syncset: its clusters don't have what it says".to_owned(),
-            (_, Reason::Held) => format!("take the change back, or `towline approve syncsets {name}`"),
-            (_, Reason::EmptyWave) => "label clusters for the wave, or correct its selector".to_owned(),
-            (_, Reason::Unreachable) => "make a cluster of the wave reachable, or resume it if it is paused".to_owned(),
-            (_, Reason::AwaitingPromotion) => format!("`towline rollout promote {name} {}`", self.wave),
-            (_, Reason::Paused | Reason::Restored) => format!("`towline rollout resume {name}`{undo}"),
-            (_, Reason::Failures) => {
+            (_, ProgressReason::Held) => format!("take the change back, or `towline approve syncsets {name}`"),
+            (_, ProgressReason::EmptyWave) => "label clusters for the wave, or correct its selector".to_owned(),
+            (_, ProgressReason::Unreachable) => {
+                "make a cluster of the wave reachable, or resume it if it is paused".to_owned()
+            }
+            (_, ProgressReason::AwaitingPromotion) => format!("`towline rollout promote {name} {}`", self.wave),
+            (_, ProgressReason::Paused | ProgressReason::Restored) => format!("`towline rollout resume {name}`{undo}"),
+            (_, ProgressReason::Failures) => {
                 format!("edit the syncset{undo}; `towline rollout resume {name}` goes on in spite of what has failed")
             }
-            (_, Reason::Aborted) => format!("edit the syncset{undo}"),
+            (_, ProgressReason::Aborted) => format!("edit the syncset{undo}"),
             _ => return None,
         };
         Some(step)
@@ -434,7 +437,7 @@ fn entry(key: &Key, order: &Order, before: &Rollout, after: &Rollout, by: &Autho
 #[cfg(test)]
 pub fn shown_for_tests() -> ShownRollout {
     let since = "9000-11-29T09:00:00Z".parse().expect("a time");
-    ShownRollout { since, ..tests::shown(RolloutPhase::Stopped, Reason::Failures) }
+    ShownRollout { since, ..tests::shown(RolloutPhase::Stopped, ProgressReason::Failures) }
 }
 
 #[cfg(test)]
@@ -465,7 +468,7 @@ mod tests {
         }
     }
 
-    pub(super) fn shown(state: RolloutPhase, reason: Reason) -> ShownRollout {
+    pub(super) fn shown(state: RolloutPhase, reason: ProgressReason) -> ShownRollout {
         let Stored { since, actor, .. } = stored();
         let rollout = Rollout { state, reason, ..stored().rollout() };
         let (namespace, name, wave) = ("team-a".to_owned(), "base".to_owned(), "canary".to_owned());
@@ -482,10 +485,13 @@ mod tests {
 
     #[test]
     fn each_state_that_does_not_go_on_by_itself_has_a_next_step_that_is_possible() {
-        for reason in Reason::ALL {
+        for reason in ProgressReason::ALL {
             let state = match reason {
-                Reason::None => RolloutPhase::RolledBack,
-                Reason::Paused | Reason::Failures | Reason::Restored | Reason::Aborted => RolloutPhase::Stopped,
+                ProgressReason::None => RolloutPhase::RolledBack,
+                ProgressReason::Paused
+                | ProgressReason::Failures
+                | ProgressReason::Restored
+                | ProgressReason::Aborted => RolloutPhase::Stopped,
                 _ => RolloutPhase::Running,
             };
             let shown = shown(state, reason);
@@ -495,19 +501,27 @@ mod tests {
                 let is_told = step.contains(&format!("`towline rollout {order} team-a/base"));
                 assert!(!is_told || possible.contains(&order), "{state:?} {reason:?}: {step}; {possible:?}");
             }
-            let goes_on = matches!(reason, Reason::Guarding | Reason::Releasing | Reason::Soaking | Reason::Checking);
+            let goes_on = matches!(
+                reason,
+                ProgressReason::Guarding
+                    | ProgressReason::Releasing
+                    | ProgressReason::Soaking
+                    | ProgressReason::Checking
+            );
             assert_eq!(step.is_empty(), goes_on, "{reason:?}: {step}");
         }
-        assert_eq!(shown(RolloutPhase::Complete, Reason::None).next_step(), None);
-        assert!(possible(&shown(RolloutPhase::Running, Reason::AwaitingPromotion).rollout).contains(&"promote"));
+        assert_eq!(shown(RolloutPhase::Complete, ProgressReason::None).next_step(), None);
+        assert!(
+            possible(&shown(RolloutPhase::Running, ProgressReason::AwaitingPromotion).rollout).contains(&"promote")
+        );
     }
 
     #[test]
     fn an_edit_whose_rollout_has_yet_to_begin_is_not_shown_as_complete() {
-        let mut edited = shown(RolloutPhase::Complete, Reason::None);
+        let mut edited = shown(RolloutPhase::Complete, ProgressReason::None);
         (edited.rollout.edited, edited.rollout.newest) = (4, 5);
         let begun = edited.begun();
         let told = (begun.rollout.state, begun.rollout.reason, begun.rollout.goal);
-        assert_eq!(told, (RolloutPhase::Running, Reason::Guarding, 5));
+        assert_eq!(told, (RolloutPhase::Running, ProgressReason::Guarding, 5));
     }
 }

@@ -69,20 +69,20 @@ struct Under<'r> {
 }
 
 /// Why a connection to the broker is used no more.
-enum Ended {
+enum RelayEnd {
     Broker(Error),
     Database(db::Error),
     /// Another process is the relay.
     Claim,
 }
 
-impl From<Error> for Ended {
+impl From<Error> for RelayEnd {
     fn from(error: Error) -> Self {
         Self::Broker(error)
     }
 }
 
-impl From<db::Error> for Ended {
+impl From<db::Error> for RelayEnd {
     fn from(error: db::Error) -> Self {
         Self::Database(error)
     }
@@ -145,14 +145,14 @@ impl Subscriber for Under<'_> {
                 continue;
             };
             match ended {
-                Ended::Broker(error) => {
+                RelayEnd::Broker(error) => {
                     self.of.broker.fails(Purpose::Relay, &error);
                     link.close().await;
                     pauses.wait().await;
                 }
-                Ended::Database(error) => return Err(error),
+                RelayEnd::Database(error) => return Err(error),
                 // The claim will show it; until then, nothing is done.
-                Ended::Claim => std::future::pending().await,
+                RelayEnd::Claim => std::future::pending().await,
             }
         }
     }
@@ -164,7 +164,7 @@ impl Subscriber for Under<'_> {
 
 impl Under<'_> {
     /// Reads and publishes on this connection until that fails. `pauses` start anew with what succeeds.
-    async fn relay(&self, link: &Link, publisher: &Publisher, pauses: &mut Pauses) -> Ended {
+    async fn relay(&self, link: &Link, publisher: &Publisher, pauses: &mut Pauses) -> RelayEnd {
         match self.relay_on(link, publisher, pauses).await {
             Ok(never) => match never {},
             Err(ended) => ended,
@@ -176,7 +176,7 @@ impl Under<'_> {
         link: &Link,
         publisher: &Publisher,
         pauses: &mut Pauses,
-    ) -> Result<std::convert::Infallible, Ended> {
+    ) -> Result<std::convert::Infallible, RelayEnd> {
         let database = &self.of.database;
         let blocking = BlockingPool::default();
         loop {
@@ -190,7 +190,7 @@ impl Under<'_> {
                 RelayStep::Follow => {
                     let _work = self.scope.work();
                     if self.grant.check().is_err() {
-                        return Err(Ended::Claim);
+                        return Err(RelayEnd::Claim);
                     }
                     let missed = self.publish(link, publisher, &read).await?;
                     self.relist(publisher, &missed).await?;
@@ -221,7 +221,7 @@ impl Under<'_> {
 
     /// Publishes rows, and returns the kinds of those that consumers will not get. A queue may have taken later rows than it has refused,
     /// so that publishing them again would not help: that is noted before anything else can end this.
-    async fn publish(&self, link: &Link, publisher: &Publisher, read: &Read) -> Result<Vec<Kind>, Ended> {
+    async fn publish(&self, link: &Link, publisher: &Publisher, read: &Read) -> Result<Vec<Kind>, RelayEnd> {
         let publishing = publisher.publish(&read.rows, &self.closures);
         let Published { confirmed, nacked, skipped, error } = self.reported(link, publishing).await;
         if !nacked.is_empty() {
@@ -267,10 +267,10 @@ impl Under<'_> {
         Ok(())
     }
 
-    async fn move_cursor(&self, link: &Link, from: i64, to: i64) -> Result<(), Ended> {
+    async fn move_cursor(&self, link: &Link, from: i64, to: i64) -> Result<(), RelayEnd> {
         if !read::move_cursor(&self.of.database, self.grant, link.place(), from, to).await? {
             tracing::debug!("the claim of the relay has expired in the database, waiting for another one");
-            return Err(Ended::Claim);
+            return Err(RelayEnd::Claim);
         }
         self.closures.lock().passed(to);
         Ok(())

@@ -48,7 +48,7 @@ use crate::documents::{
 use crate::http::{Peer, Server, ServerTls};
 use crate::job::routes::{Advice, ApiRoute};
 use crate::ui::Page;
-use parameters::Parameters;
+use parameters::QueryParameters;
 use routes::{Action, Operation, operations};
 
 /// The label of requests for the description of the API and for files of the page, which are the same for everybody.
@@ -227,8 +227,8 @@ fn author(caller: &Caller, parts: &http::request::Parts) -> Author {
 }
 
 impl Asked<'_> {
-    fn parameters(&self) -> Parameters {
-        Parameters::read(self.parts.uri.query(), self.operation.action.parameters())
+    fn parameters(&self) -> QueryParameters {
+        QueryParameters::read(self.parts.uri.query(), self.operation.action.parameters())
     }
 
     /// The document that the path names, if the caller may do this with it. A name that no document can have is not looked up.

@@ -12,7 +12,7 @@ use hyper::body::Bytes;
 
 use super::bodies::{self, Arrived};
 use super::contract::{DOCUMENTS, JSON, problems_of_mounted};
-use super::parameters::Parameters;
+use super::parameters::QueryParameters;
 use super::{Api, admit, author, limits, media, refused};
 use crate::documents::{LargeSlot, Problem, ProblemKind};
 use crate::hub::metrics::Route;
@@ -51,7 +51,7 @@ async fn carry_out(
     let (parts, body) = request.into_parts();
     let caller = admit(api, &parts, route.right.into())?;
     let allowed: Vec<&'static str> = route.parameters.iter().map(|parameter| parameter.name).collect();
-    let parameters = Parameters::read(parts.uri.query(), &allowed).of_mounted(route.parameters)?;
+    let parameters = QueryParameters::read(parts.uri.query(), &allowed).of_mounted(route.parameters)?;
     let taker = caller.taker();
     let arrived = if route.body.is_some() {
         media::of_one_of(DOCUMENTS, &parts.headers, caller.is_local())?;

@@ -25,7 +25,7 @@ const ONLY_WATCH: [&str; 2] = ["resourceVersion", "timeoutSeconds"];
 
 /// The parameters of a request by name.
 #[derive(Debug, Default)]
-pub(super) struct Parameters {
+pub(super) struct QueryParameters {
     given: BTreeMap<String, String>,
     faults: Vec<String>,
 }
@@ -39,7 +39,7 @@ pub(super) enum Listing {
     Watch(WatchQuery, Duration),
 }
 
-impl Parameters {
+impl QueryParameters {
     /// Reads a query. Unknown and repeated parameters are faults.
     pub(super) fn read(query: Option<&str>, allowed: &[&'static str]) -> Self {
         let mut parameters = Self::default();
@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     fn listing(query: &str) -> Result<Listing, String> {
-        let parameters = Parameters::read(Some(query), Action::List.parameters());
+        let parameters = QueryParameters::read(Some(query), Action::List.parameters());
         parameters.listing(Kind::Cluster, None).map_err(|problem| {
             assert_eq!(problem.kind, ProblemKind::Parameter);
             problem.title
@@ -290,7 +290,7 @@ mod tests {
         let Ok(Listing::Watch(watch, lasts)) = listing("watch=true") else { panic!("a watch") };
         assert_eq!(watch.from, None);
         assert!((1_800..=3_600).contains(&lasts.as_secs()), "{lasts:?}");
-        let parameters = Parameters::read(Some("watch=true&resourceVersion=57"), Action::List.parameters());
+        let parameters = QueryParameters::read(Some("watch=true&resourceVersion=57"), Action::List.parameters());
         let Ok(Listing::Watch(watch, _)) = parameters.listing(Kind::Cluster, Some("60")) else { panic!("a watch") };
         assert_eq!(watch.from, Some(60), "a browser repeats its first address");
     }
@@ -330,13 +330,13 @@ mod tests {
         ] {
             assert!(listing(query).is_err(), "{query}");
         }
-        let of_no_namespace = Parameters::read(Some("namespace=a"), Action::List.parameters());
+        let of_no_namespace = QueryParameters::read(Some("namespace=a"), Action::List.parameters());
         assert!(of_no_namespace.listing(Kind::SelectorSyncSet, None).is_err());
     }
 
     #[test]
     fn a_change_may_be_tried() {
-        let dry_run = |query| Parameters::read(Some(query), Action::Create.parameters()).dry_run();
+        let dry_run = |query| QueryParameters::read(Some(query), Action::Create.parameters()).dry_run();
         assert_eq!(
             (dry_run("").ok(), dry_run("dryRun=true").ok(), dry_run("dryRun=false").ok()),
             (Some(false), Some(true), Some(false))

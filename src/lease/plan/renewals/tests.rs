@@ -19,7 +19,7 @@ fn timing(duration: u64, interval: u64) -> Timing {
 
 /// A plan with a renewer that sends nothing: it begins each action and remembers with which credentials.
 struct Played {
-    plan: Plan,
+    plan: RenewalPlan,
     current: Option<Fingerprint>,
     renewing: Option<Fingerprint>,
     verifying: Option<Fingerprint>,
@@ -27,7 +27,7 @@ struct Played {
 
 impl Played {
     fn new(timing: Timing) -> Self {
-        Self { plan: Plan::new(timing), current: None, renewing: None, verifying: None }
+        Self { plan: RenewalPlan::new(timing), current: None, renewing: None, verifying: None }
     }
 
     fn next_if(&mut self, ready: bool, secret: Secret, now: Instant) -> Next {

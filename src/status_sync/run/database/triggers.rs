@@ -58,7 +58,7 @@ pub struct Present {
 
 /// What has to be created, and what prevents it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Plan {
+pub struct TriggerPlan {
     /// Whether the function has to be created or replaced.
     pub function: bool,
     /// Tables whose trigger has to be created.
@@ -68,8 +68,8 @@ pub struct Plan {
 }
 
 /// Compares the wanted tables with what exists. Pure.
-pub fn plan<'t>(wanted: impl IntoIterator<Item = &'t String>, present: &Present) -> Plan {
-    let mut plan = Plan { function: present.body.as_deref() != Some(BODY), ..Plan::default() };
+pub fn plan<'t>(wanted: impl IntoIterator<Item = &'t String>, present: &Present) -> TriggerPlan {
+    let mut plan = TriggerPlan { function: present.body.as_deref() != Some(BODY), ..TriggerPlan::default() };
     for table in wanted {
         let fault = match present.triggers.get(table) {
             None => "there is no such table",
@@ -223,9 +223,9 @@ mod tests {
     fn existing_triggers_are_not_created_again() {
         let wanted = ["status.compliance".to_owned(), "status.placements".to_owned()];
         let all = present(&[("status.compliance", Some(GOOD)), ("status.placements", Some(GOOD))]);
-        assert_eq!(plan(&wanted, &all), Plan::default());
+        assert_eq!(plan(&wanted, &all), TriggerPlan::default());
         let one = present(&[("status.compliance", Some(GOOD)), ("status.placements", None)]);
-        let missing = Plan { tables: vec!["status.placements".to_owned()], ..Plan::default() };
+        let missing = TriggerPlan { tables: vec!["status.placements".to_owned()], ..TriggerPlan::default() };
         assert_eq!(plan(&wanted, &one), missing);
     }
 

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use super::{Reason, Rollout, RolloutPhase};
+use super::{ProgressReason, Rollout, RolloutPhase};
 
 /// Why a command is refused. The message says what is now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     #[error("the rollout is {}, and only {allowed} can be {done}", told(*.state, *.reason))]
-    State { state: RolloutPhase, reason: Reason, done: &'static str, allowed: &'static str },
+    State { state: RolloutPhase, reason: ProgressReason, done: &'static str, allowed: &'static str },
     #[error("there is no stable revision to go back to: the first content has not reached all clusters yet")]
     NoStable,
     #[error("all clusters have the stable revision {0} already: name another one that is kept")]
@@ -17,7 +17,7 @@ pub enum Refused {
     NotKept(i32),
 }
 
-fn told(state: RolloutPhase, reason: Reason) -> String {
+fn told(state: RolloutPhase, reason: ProgressReason) -> String {
     let (state, reason) = (state.as_str(), reason.as_str());
     if reason.is_empty() { state.to_owned() } else { format!("{state} ({reason})") }
 }
@@ -28,25 +28,27 @@ impl Rollout {
         if !self.state.is_running() && !self.must_begin() {
             return Err(self.refused("paused", "one that runs or rolls back"));
         }
-        self.stop(Reason::Paused, String::new());
+        self.stop(ProgressReason::Paused, String::new());
         Ok(self)
     }
 
     /// Goes on where it was. What has failed so far does not stop it again, unless its waves are changed.
     pub fn resume(mut self) -> Result<Self, Refused> {
-        let may_be = matches!(self.reason, Reason::Paused | Reason::Failures | Reason::Restored);
+        let may_be =
+            matches!(self.reason, ProgressReason::Paused | ProgressReason::Failures | ProgressReason::Restored);
         if self.state != RolloutPhase::Stopped || !may_be {
             return Err(self.refused("resumed", "one that was paused, has stopped after failures, or was restored"));
         }
         self.state = if self.is_going_back() { RolloutPhase::RollingBack } else { RolloutPhase::Running };
-        (self.reason, self.message) = (Reason::Releasing, String::new());
+        (self.reason, self.message) = (ProgressReason::Releasing, String::new());
         self.tolerated = self.failures;
         Ok(self)
     }
 
     /// Lets the next wave begin.
     pub fn promote(mut self) -> Result<Self, Refused> {
-        if self.must_begin() || (self.state, self.reason) != (RolloutPhase::Running, Reason::AwaitingPromotion) {
+        if self.must_begin() || (self.state, self.reason) != (RolloutPhase::Running, ProgressReason::AwaitingPromotion)
+        {
             return Err(self.refused("promoted", "one that waits for it"));
         }
         self.promoted = self.wave.saturating_add(1);
@@ -55,12 +57,12 @@ impl Rollout {
 
     /// Ends it: clusters stay at what they have until the syncset is edited, or undone.
     pub fn abort(mut self) -> Result<Self, Refused> {
-        let is_stopped = self.state == RolloutPhase::Stopped && self.reason != Reason::Aborted;
+        let is_stopped = self.state == RolloutPhase::Stopped && self.reason != ProgressReason::Aborted;
         if !self.state.is_running() && !is_stopped && self.started == self.edited {
             return Err(self.refused("aborted", "one that has not ended"));
         }
         self.started = self.edited;
-        self.stop(Reason::Aborted, String::new());
+        self.stop(ProgressReason::Aborted, String::new());
         Ok(self)
     }
 
@@ -91,7 +93,8 @@ impl Rollout {
 
     /// Whether the syncset was edited, and the rollout of that has to begin. Whoever has paused one is not overtaken by an edit.
     pub fn must_begin(&self) -> bool {
-        let waits = self.state == RolloutPhase::Stopped && matches!(self.reason, Reason::Paused | Reason::Restored);
+        let waits = self.state == RolloutPhase::Stopped
+            && matches!(self.reason, ProgressReason::Paused | ProgressReason::Restored);
         self.started < self.edited && !waits
     }
 
@@ -117,7 +120,7 @@ impl Rollout {
             stable,
             goal,
             state: RolloutPhase::Running,
-            reason: Reason::Guarding,
+            reason: ProgressReason::Guarding,
             message: String::new(),
             wave: 0,
             clock: Duration::ZERO,
@@ -130,12 +133,16 @@ impl Rollout {
         };
     }
 
-    pub(super) fn stop(&mut self, reason: Reason, message: String) {
+    pub(super) fn stop(&mut self, reason: ProgressReason, message: String) {
         (self.state, self.reason, self.message) = (RolloutPhase::Stopped, reason, message);
     }
 
     fn refused(&self, done: &'static str, allowed: &'static str) -> Refused {
-        let now = if self.must_begin() { (RolloutPhase::Running, Reason::Guarding) } else { (self.state, self.reason) };
+        let now = if self.must_begin() {
+            (RolloutPhase::Running, ProgressReason::Guarding)
+        } else {
+            (self.state, self.reason)
+        };
         Refused::State { state: now.0, reason: now.1, done, allowed }
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use super::{Applied, Move, Observed, OnFailure, Reason, Rollout, RolloutPhase, Seen, Spec, Takes, Turn};
+use super::{Applied, Move, Observed, OnFailure, ProgressReason, Rollout, RolloutPhase, Seen, Spec, Takes, Turn};
 use crate::syncset::plan::health::HealthState;
 
 /// Most time that counts between two decisions: nothing expires because nobody was there to decide.
@@ -40,7 +40,7 @@ pub fn decide(
     let mut moves: Vec<Move> = observed.gone.iter().map(|cluster| Move::Leave { cluster: *cluster }).collect();
     // With a mistyped selector a syncset is for nobody: that is no reason to have done with all waves.
     if observed.clusters.is_empty() {
-        rollout.reason = Reason::EmptyWave;
+        rollout.reason = ProgressReason::EmptyWave;
         if rollout.state == RolloutPhase::Running {
             "the syncset is for no cluster".clone_into(&mut rollout.message);
         }
@@ -64,7 +64,7 @@ pub fn decide(
 /// A rollout that has ended: all clusters have its goal.
 fn end(mut rollout: Rollout, state: RolloutPhase, mut moves: Vec<Move>) -> (Rollout, Vec<Move>) {
     rollout.stable = Some(rollout.goal);
-    (rollout.state, rollout.reason) = (state, Reason::None);
+    (rollout.state, rollout.reason) = (state, ProgressReason::None);
     if state == RolloutPhase::Complete {
         rollout.message = String::new();
     }
@@ -210,7 +210,7 @@ impl Step<'_> {
         let Rollout { settled, checking, failures, tolerated, .. } = &mut self.rollout;
         (*settled, *checking, *failures, *tolerated) = (None, None, 0, 0);
         self.rollout.wave = wave + 1;
-        self.wait(Reason::Releasing, String::new());
+        self.wait(ProgressReason::Releasing, String::new());
         (self.rollout, self.moves)
     }
 
@@ -249,9 +249,9 @@ impl Step<'_> {
             }
             (OnFailure::Rollback, None) => {
                 let message = format!("{message}; there is no stable revision to go back to");
-                self.rollout.stop(Reason::Failures, message);
+                self.rollout.stop(ProgressReason::Failures, message);
             }
-            (OnFailure::Pause, _) => self.rollout.stop(Reason::Failures, message),
+            (OnFailure::Pause, _) => self.rollout.stop(ProgressReason::Failures, message),
         }
         true
     }
@@ -260,8 +260,8 @@ impl Step<'_> {
     fn is_guarded(&mut self, is_held: bool) -> bool {
         match (self.rollout.guarded, is_held) {
             (true, false) => return false,
-            (false, _) => self.wait(Reason::Guarding, String::new()),
-            (true, true) => self.wait(Reason::Held, "the guard holds what it would delete".to_owned()),
+            (false, _) => self.wait(ProgressReason::Guarding, String::new()),
+            (true, true) => self.wait(ProgressReason::Held, "the guard holds what it would delete".to_owned()),
         }
         true
     }
@@ -289,7 +289,7 @@ impl Step<'_> {
         if is_under_way {
             // The check of the soak begins again afterwards, so that its deadline does not pass while it can't go on.
             self.rollout.checking = None;
-            self.wait(Reason::Releasing, String::new());
+            self.wait(ProgressReason::Releasing, String::new());
         }
         is_under_way
     }
@@ -304,28 +304,28 @@ impl Step<'_> {
             if !is_selected || self.clusters.iter().any(Cluster::is_done) {
                 return true;
             }
-            self.wait(Reason::EmptyWave, format!("the selector of wave {name} matches no cluster"));
+            self.wait(ProgressReason::EmptyWave, format!("the selector of wave {name} matches no cluster"));
             return false;
         }
         // The last wave has no successor that would wait. That nobody answers at all is no end.
         let is_there = |cluster: &Cluster| cluster.is_done() && !cluster.seen.is_away;
         let is_enough = wave.is_none() && self.clusters.iter().any(is_there);
         if !is_enough && !members.any(|cluster| self.is_settled(cluster)) {
-            self.wait(Reason::Unreachable, format!("all clusters of wave {name} are paused or do not answer"));
+            self.wait(ProgressReason::Unreachable, format!("all clusters of wave {name} are paused or do not answer"));
             return false;
         }
         let Some(wave) = wave else { return true };
         let settled = *self.rollout.settled.get_or_insert(self.rollout.clock);
         if self.rollout.clock.saturating_sub(settled) < wave.soak {
-            self.wait(Reason::Soaking, String::new());
+            self.wait(ProgressReason::Soaking, String::new());
             return false;
         }
         if self.spec.reads_health && !wave.soak.is_zero() && !self.is_checked() {
-            self.wait(Reason::Checking, String::new());
+            self.wait(ProgressReason::Checking, String::new());
             return false;
         }
         if wave.pause && self.rollout.promoted <= index {
-            self.wait(Reason::AwaitingPromotion, format!("wave {name} is done, and waits to be promoted"));
+            self.wait(ProgressReason::AwaitingPromotion, format!("wave {name} is done, and waits to be promoted"));
             return false;
         }
         true
@@ -360,7 +360,7 @@ impl Step<'_> {
     }
 
     /// While it goes back, the message says why.
-    fn wait(&mut self, reason: Reason, message: String) {
+    fn wait(&mut self, reason: ProgressReason, message: String) {
         self.rollout.reason = reason;
         if self.rollout.state != RolloutPhase::RollingBack {
             self.rollout.message = message;

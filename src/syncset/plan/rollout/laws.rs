@@ -199,7 +199,7 @@ impl Model {
             stable: has_stable.then_some(1),
             goal: 1,
             state: if has_stable { RolloutPhase::Complete } else { RolloutPhase::Running },
-            reason: Reason::None,
+            reason: ProgressReason::None,
             message: String::new(),
             wave: 0,
             clock: Duration::ZERO,
@@ -479,7 +479,7 @@ impl Model {
         (rollout.wave, rollout.settled, rollout.checking) = (0, None, None);
         (rollout.promoted, rollout.tolerated, rollout.failures) = (0, 0, 0);
         if rollout.state == RolloutPhase::Running {
-            (rollout.reason, rollout.message) = (Reason::Releasing, String::new());
+            (rollout.reason, rollout.message) = (ProgressReason::Releasing, String::new());
         }
         self.version += 1;
     }
@@ -521,7 +521,7 @@ impl Model {
             Event::Guard if !self.rollout.must_begin() => self.rollout.guarded = true,
             Event::Restore if self.rollout.state.is_running() => {
                 let Rollout { state, reason, guarded, .. } = &mut self.rollout;
-                (*state, *reason, *guarded) = (RolloutPhase::Stopped, Reason::Restored, false);
+                (*state, *reason, *guarded) = (RolloutPhase::Stopped, ProgressReason::Restored, false);
             }
             Event::Edit(_) | Event::Guard | Event::Restore => {}
             Event::Pause => self.command(|rollout, _| rollout.pause()),
@@ -558,13 +558,13 @@ impl Model {
             }
             self.work_all();
             match (self.rollout.state, self.rollout.reason) {
-                (RolloutPhase::Stopped, Reason::Aborted) => {
+                (RolloutPhase::Stopped, ProgressReason::Aborted) => {
                     self.command(|rollout, _| rollout.undo(None, &[1, 2, 3, 4]));
                 }
                 (RolloutPhase::Stopped, _) => self.command(|rollout, _| rollout.resume()),
                 _ => self.command(|rollout, _| rollout.promote()),
             }
-            if self.rollout.reason == Reason::Aborted {
+            if self.rollout.reason == ProgressReason::Aborted {
                 self.happen(&Event::Edit(self.rollout.newest % 4 + 1))?;
             }
             self.happen(&Event::Guard)?;

@@ -44,7 +44,7 @@ pub struct Rollout {
     /// The revision to which it leads.
     pub goal: i32,
     pub state: RolloutPhase,
-    pub reason: Reason,
+    pub reason: ProgressReason,
     pub message: String,
     /// The wave that runs, from 0; the last one is that of the clusters in no other.
     pub wave: usize,
@@ -99,7 +99,7 @@ impl RolloutPhase {
 
 /// What a rollout waits for, or why it has stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Reason {
+pub enum ProgressReason {
     /// It has ended.
     #[default]
     None,
@@ -127,7 +127,7 @@ pub enum Reason {
     Aborted,
 }
 
-impl Reason {
+impl ProgressReason {
     pub const ALL: [Self; 13] = [
         Self::None,
         Self::Guarding,

@@ -48,7 +48,7 @@ fn rollout() -> Rollout {
         stable: Some(1),
         goal: 1,
         state: RolloutPhase::Complete,
-        reason: Reason::None,
+        reason: ProgressReason::None,
         message: String::new(),
         wave: 9,
         clock: Duration::from_secs(99),
@@ -153,7 +153,7 @@ impl World {
         released
     }
 
-    fn is(&self, state: RolloutPhase, reason: Reason) {
+    fn is(&self, state: RolloutPhase, reason: ProgressReason) {
         assert_eq!((self.rollout.state, self.rollout.reason), (state, reason), "{:?}", self.rollout);
     }
 
@@ -180,10 +180,10 @@ fn a_good_content_reaches_one_wave_after_the_other_and_becomes_the_stable_one() 
     let clusters = vec![cluster(1, &[false]), cluster(2, &[true]), cluster(3, &[false])];
     let mut world = World::new(spec(&canary(), None), clusters);
     world.tick();
-    world.is(RolloutPhase::Running, Reason::Guarding);
+    world.is(RolloutPhase::Running, ProgressReason::Guarding);
     assert_eq!((world.rollout.number, world.rollout.started, world.rollout.goal), (4, 5, 2));
     assert_eq!(world.play(10), [2, 1, 3]);
-    world.is(RolloutPhase::Complete, Reason::None);
+    world.is(RolloutPhase::Complete, ProgressReason::None);
     assert_eq!(world.rollout.stable, Some(2));
     assert!(world.observed.clusters.iter().all(|seen| seen.turn.is_none()), "all have the stable revision");
 }
@@ -193,10 +193,10 @@ fn nobody_is_released_before_the_guard_has_checked_or_while_it_holds() {
     let mut world = World::new(spec(&canary(), None), vec![cluster(1, &[true])]);
     world.tick();
     let (waiting, moves) = decide(SYNCSET, &world.spec, &world.rollout, &world.observed, TICK);
-    assert_eq!((waiting.reason, moves), (Reason::Guarding, Vec::new()));
+    assert_eq!((waiting.reason, moves), (ProgressReason::Guarding, Vec::new()));
     world.observed.is_held = true;
     world.tick();
-    world.is(RolloutPhase::Running, Reason::Held);
+    world.is(RolloutPhase::Running, ProgressReason::Held);
     world.observed.is_held = false;
     world.tick();
     assert_eq!(world.released(), [1]);
@@ -209,7 +209,7 @@ fn a_canary_that_fails_stops_the_rollout_before_others_have_it() {
     world.tick();
     world.apply(1, HealthState::Failed);
     world.tick();
-    world.is(RolloutPhase::Stopped, Reason::Failures);
+    world.is(RolloutPhase::Stopped, ProgressReason::Failures);
     assert_eq!(world.rollout.message, "1 of 1 clusters failed in wave canary, where 0 may");
     world.tick();
     assert_eq!(world.released(), [1]);
@@ -228,10 +228,10 @@ fn a_failure_rolls_all_clusters_back_and_says_why() {
     world.tick();
     world.at(1).applied = Applied::Never;
     world.tick();
-    world.is(RolloutPhase::RollingBack, Reason::Guarding);
+    world.is(RolloutPhase::RollingBack, ProgressReason::Guarding);
     let turn = world.play(3);
     assert_eq!(turn, [1, 1], "the first one is that of the rollout");
-    world.is(RolloutPhase::RolledBack, Reason::None);
+    world.is(RolloutPhase::RolledBack, ProgressReason::None);
     assert_eq!(world.rollout.message, "1 of 1 clusters failed in wave canary, where 0 may");
     assert_eq!((world.rollout.stable, world.rollout.newest), (Some(1), 2));
 }
@@ -246,7 +246,7 @@ fn the_first_content_has_nothing_to_go_back_to() {
     world.tick();
     world.at(1).applied = Applied::Never;
     world.tick();
-    world.is(RolloutPhase::Stopped, Reason::Failures);
+    world.is(RolloutPhase::Stopped, ProgressReason::Failures);
     assert!(world.rollout.message.ends_with("there is no stable revision to go back to"), "{}", world.rollout.message);
     assert_eq!(world.rollout.clone().undo(None, &[1, 2]), Err(Refused::NoStable));
 }
@@ -273,10 +273,10 @@ fn states_and_reasons_are_stored_by_their_names() {
     for state in RolloutPhase::ALL {
         assert_eq!(RolloutPhase::of_name(state.as_str()), Some(state));
     }
-    for reason in Reason::ALL {
-        assert_eq!(Reason::of_name(reason.as_str()), Some(reason));
+    for reason in ProgressReason::ALL {
+        assert_eq!(ProgressReason::of_name(reason.as_str()), Some(reason));
     }
-    assert_eq!((RolloutPhase::of_name("Waltzing"), Reason::of_name("Rain")), (None, None));
+    assert_eq!((RolloutPhase::of_name("Waltzing"), ProgressReason::of_name("Rain")), (None, None));
 }
 
 #[test]
@@ -288,9 +288,9 @@ fn a_jump_of_the_clock_or_a_long_silence_lets_nothing_expire() {
         world.now += Duration::from_hours(9);
         world.tick_after(Duration::from_hours(9));
     }
-    world.is(RolloutPhase::Running, Reason::Releasing);
+    world.is(RolloutPhase::Running, ProgressReason::Releasing);
     world.tick_after(TICK);
-    world.is(RolloutPhase::Stopped, Reason::Failures);
+    world.is(RolloutPhase::Stopped, ProgressReason::Failures);
     assert_eq!(world.rollout.clock, Duration::from_secs(62), "ten seconds of each silence count");
 }
 
@@ -315,17 +315,17 @@ fn a_cluster_that_flaps_stays_done_and_holds_up_only_the_check_at_the_end_of_the
     world.apply(1, HealthState::Current);
     for state in [HealthState::Progressing, HealthState::Unknown, HealthState::Current].into_iter().cycle().take(12) {
         world.tick_after(Duration::from_secs(10));
-        world.is(RolloutPhase::Running, Reason::Soaking);
+        world.is(RolloutPhase::Running, ProgressReason::Soaking);
         world.apply(1, state);
     }
     world.tick_after(Duration::from_secs(10));
-    world.is(RolloutPhase::Running, Reason::Checking);
+    world.is(RolloutPhase::Running, ProgressReason::Checking);
     world.tick();
-    world.is(RolloutPhase::Running, Reason::Checking);
+    world.is(RolloutPhase::Running, ProgressReason::Checking);
     assert_eq!(world.released(), [1], "the reading before the check does not count");
     world.apply(1, HealthState::Progressing);
     world.tick();
-    world.is(RolloutPhase::Running, Reason::Checking);
+    world.is(RolloutPhase::Running, ProgressReason::Checking);
     world.apply(1, HealthState::Current);
     world.tick();
     world.tick();
@@ -343,14 +343,14 @@ fn whoever_is_not_current_by_the_end_of_the_check_has_failed() {
         world.apply(1, HealthState::Current);
         world.tick();
         world.tick_after(Duration::from_secs(5));
-        world.is(RolloutPhase::Running, Reason::Checking);
+        world.is(RolloutPhase::Running, ProgressReason::Checking);
         world.apply(1, state);
         for _ in 1..ticks {
             world.tick_after(Duration::from_secs(10));
-            world.is(RolloutPhase::Running, Reason::Checking);
+            world.is(RolloutPhase::Running, ProgressReason::Checking);
         }
         world.tick_after(Duration::from_secs(10));
-        world.is(RolloutPhase::Stopped, Reason::Failures);
+        world.is(RolloutPhase::Stopped, ProgressReason::Failures);
         assert_eq!(world.released(), [1], "{state:?}");
     }
 }
@@ -369,11 +369,11 @@ fn a_wave_that_waits_to_be_promoted_is_not_checked_again() {
     world.tick_after(Duration::from_secs(5));
     world.apply(1, HealthState::Current);
     world.tick();
-    world.is(RolloutPhase::Running, Reason::AwaitingPromotion);
+    world.is(RolloutPhase::Running, ProgressReason::AwaitingPromotion);
     world.apply(1, HealthState::Progressing);
     for _ in 0..20 {
         world.tick_after(Duration::from_secs(10));
-        world.is(RolloutPhase::Running, Reason::AwaitingPromotion);
+        world.is(RolloutPhase::Running, ProgressReason::AwaitingPromotion);
     }
     world.rollout = world.rollout.clone().promote().expect("it waits");
     world.tick();
@@ -391,11 +391,11 @@ fn a_cluster_that_dies_in_its_turn_keeps_its_place_and_fails_in_the_end() {
     world.at(1).is_away = true;
     for _ in 0..6 {
         world.tick_after(Duration::from_secs(10));
-        world.is(RolloutPhase::Running, Reason::Releasing);
+        world.is(RolloutPhase::Running, ProgressReason::Releasing);
     }
     assert_eq!(world.released(), [1], "one at a time");
     world.tick_after(TICK);
-    world.is(RolloutPhase::Stopped, Reason::Failures);
+    world.is(RolloutPhase::Stopped, ProgressReason::Failures);
     world.at(1).is_away = false;
     world.apply(1, HealthState::Current);
     world.rollout = world.rollout.clone().resume().expect("it has stopped after a failure");
@@ -411,13 +411,13 @@ fn a_wave_of_which_nobody_can_be_reached_waits_and_one_that_is_back_later_has_it
     world.at(2).is_away = true;
     world.tick();
     assert_eq!(world.play(3), []);
-    world.is(RolloutPhase::Running, Reason::Unreachable);
+    world.is(RolloutPhase::Running, ProgressReason::Unreachable);
     world.at(2).is_away = false;
     assert_eq!(world.play(2), [2], "the other one is not waited for");
     assert_eq!(world.rollout.wave, 1);
     world.at(1).is_away = false;
     assert_eq!(world.play(4), [1, 3]);
-    world.is(RolloutPhase::Complete, Reason::None);
+    world.is(RolloutPhase::Complete, ProgressReason::None);
 }
 
 #[test]
@@ -425,18 +425,18 @@ fn a_typo_in_a_selector_does_not_send_everything_to_the_last_wave() {
     let mut world = World::new(spec(&canary(), None), vec![cluster(1, &[false]), cluster(2, &[false])]);
     world.tick();
     assert_eq!(world.play(5), []);
-    world.is(RolloutPhase::Running, Reason::EmptyWave);
+    world.is(RolloutPhase::Running, ProgressReason::EmptyWave);
     assert_eq!(world.rollout.message, "the selector of wave canary matches no cluster");
     world.at(2).selected = vec![true];
     assert_eq!(world.play(5), [2, 1]);
-    world.is(RolloutPhase::Complete, Reason::None);
+    world.is(RolloutPhase::Complete, ProgressReason::None);
     let waves = json!({"waves": [
         {"name": "a", "clusterSelector": {}}, {"name": "b", "clusterSelector": {}}], "maxConcurrent": "100%"});
     let clusters = vec![cluster(1, &[true, false]), cluster(2, &[false, false])];
     let mut world = World::new(spec(&waves, None), clusters);
     world.tick();
     assert_eq!(world.play(6), [1, 2], "once somebody has succeeded, an empty wave is passed over");
-    world.is(RolloutPhase::Complete, Reason::None);
+    world.is(RolloutPhase::Complete, ProgressReason::None);
 }
 
 #[test]
@@ -462,11 +462,11 @@ fn an_edit_begins_anew_and_clusters_keep_what_they_have_until_their_turn() {
     assert_eq!(world.play(1), [1]);
     (world.rollout.newest, world.rollout.edited) = (3, 6);
     world.tick();
-    world.is(RolloutPhase::Running, Reason::Guarding);
+    world.is(RolloutPhase::Running, ProgressReason::Guarding);
     assert_eq!((world.rollout.goal, world.rollout.stable, world.rollout.guarded), (3, Some(1), false));
     assert_eq!(world.at(1).turn.as_ref().map(|turn| turn.revision), Some(2));
     assert_eq!(world.play(4), [1, 2]);
-    world.is(RolloutPhase::Complete, Reason::None);
+    world.is(RolloutPhase::Complete, ProgressReason::None);
 }
 
 #[test]
@@ -477,9 +477,9 @@ fn an_edit_back_to_the_stable_content_is_an_undo_without_waves() {
     assert_eq!(world.play(2), [1, 3]);
     (world.rollout.newest, world.rollout.edited) = (1, 6);
     world.tick();
-    world.is(RolloutPhase::RollingBack, Reason::Guarding);
+    world.is(RolloutPhase::RollingBack, ProgressReason::Guarding);
     assert_eq!(world.play(4), [1, 3], "who has it already is left alone");
-    world.is(RolloutPhase::Complete, Reason::None);
+    world.is(RolloutPhase::Complete, ProgressReason::None);
     assert_eq!((world.rollout.stable, world.rollout.newest), (Some(1), 1));
 }
 
@@ -488,7 +488,7 @@ fn an_edit_that_was_taken_back_before_anybody_had_it_is_complete_at_once() {
     let mut world = World::new(spec(&canary(), None), vec![cluster(1, &[true])]);
     (world.rollout.newest, world.rollout.edited) = (1, 7);
     world.tick();
-    world.is(RolloutPhase::Complete, Reason::None);
+    world.is(RolloutPhase::Complete, ProgressReason::None);
     assert_eq!(world.released(), []);
 }
 
@@ -504,10 +504,10 @@ fn going_back_counts_no_earlier_reading_of_the_old_content() {
     // It has the old content again, and what was read before it had the new one.
     world.at(1).applied = Applied::Fully;
     world.tick();
-    world.is(RolloutPhase::RollingBack, Reason::Releasing);
+    world.is(RolloutPhase::RollingBack, ProgressReason::Releasing);
     world.apply(1, HealthState::Current);
     world.tick();
-    world.is(RolloutPhase::RolledBack, Reason::None);
+    world.is(RolloutPhase::RolledBack, ProgressReason::None);
 }
 
 #[test]
@@ -525,7 +525,7 @@ fn going_back_waits_for_nobody_who_is_away() {
     world.at(2).is_away = true;
     world.apply(3, HealthState::Current);
     world.tick();
-    world.is(RolloutPhase::RolledBack, Reason::None);
+    world.is(RolloutPhase::RolledBack, ProgressReason::None);
 }
 
 #[test]
@@ -541,7 +541,7 @@ fn a_cluster_whose_labels_change_moves_on_and_never_back() {
     world.at(1).selected = vec![false, false];
     world.at(3).selected = vec![true, false];
     assert_eq!(world.play(4), [3, 2]);
-    world.is(RolloutPhase::Complete, Reason::None);
+    world.is(RolloutPhase::Complete, ProgressReason::None);
 }
 
 #[test]
@@ -553,7 +553,7 @@ fn a_cluster_that_the_syncset_leaves_is_not_waited_for_and_one_that_joins_has_it
     world.observed.clusters.push(cluster(3, &[true]));
     world.released();
     assert_eq!(world.play(4), [3, 2]);
-    world.is(RolloutPhase::Complete, Reason::None);
+    world.is(RolloutPhase::Complete, ProgressReason::None);
 }
 
 #[test]
@@ -568,17 +568,17 @@ fn a_cluster_that_leaves_in_its_turn_has_as_long_as_others_when_it_is_back() {
     world.leave(1);
     for _ in 0..10 {
         world.tick_after(Duration::from_secs(10));
-        world.is(RolloutPhase::Running, Reason::Unreachable);
+        world.is(RolloutPhase::Running, ProgressReason::Unreachable);
     }
     world.return_all();
     for _ in 0..7 {
         world.tick_after(Duration::from_secs(10));
-        world.is(RolloutPhase::Running, Reason::Releasing);
+        world.is(RolloutPhase::Running, ProgressReason::Releasing);
     }
     assert_eq!(world.released(), [1], "its turn begins again");
     assert_eq!(world.at(1).turn.as_ref().map(|turn| turn.revision), Some(2), "it has not gone back meanwhile");
     world.tick_after(TICK);
-    world.is(RolloutPhase::Stopped, Reason::Failures);
+    world.is(RolloutPhase::Stopped, ProgressReason::Failures);
 }
 
 #[test]
@@ -589,32 +589,32 @@ fn a_cluster_that_was_done_and_has_left_is_done_again_only_once_it_has_the_conte
     let mut world = World::new(spec(&rollout, None), clusters);
     world.tick();
     assert_eq!(world.play(3), [1, 2]);
-    world.is(RolloutPhase::Running, Reason::Soaking);
+    world.is(RolloutPhase::Running, ProgressReason::Soaking);
     world.leave(1);
     world.tick();
-    world.is(RolloutPhase::Running, Reason::Soaking);
+    world.is(RolloutPhase::Running, ProgressReason::Soaking);
     world.return_all();
     for _ in 0..20 {
         world.tick_after(Duration::from_secs(10));
-        world.is(RolloutPhase::Running, Reason::Releasing);
+        world.is(RolloutPhase::Running, ProgressReason::Releasing);
     }
     assert_eq!(world.released(), [1], "the next wave has not begun without it");
     world.apply(1, HealthState::Current);
     for _ in 0..6 {
         world.tick_after(Duration::from_secs(10));
-        world.is(RolloutPhase::Running, Reason::Soaking);
+        world.is(RolloutPhase::Running, ProgressReason::Soaking);
     }
     assert_eq!(world.play(4), []);
     world.tick_after(Duration::from_secs(10));
     assert_eq!(world.play(4), [3]);
-    world.is(RolloutPhase::Complete, Reason::None);
+    world.is(RolloutPhase::Complete, ProgressReason::None);
 }
 
 #[test]
 fn an_edit_that_waits_is_not_promoted() {
     let mut world = World::new(spec(&canary(), None), vec![cluster(1, &[true])]);
     world.tick();
-    world.rollout.reason = Reason::AwaitingPromotion;
+    world.rollout.reason = ProgressReason::AwaitingPromotion;
     assert!(world.rollout.clone().promote().is_ok());
     world.rollout.edited += 1;
     let refused = world.rollout.clone().promote().expect_err("it begins anew").to_string();
@@ -632,18 +632,18 @@ fn a_rollout_whose_syncset_is_for_nobody_waits_in_whichever_wave_it_is() {
         for _ in 0..3 {
             world.tick();
         }
-        world.is(RolloutPhase::Running, Reason::EmptyWave);
+        world.is(RolloutPhase::Running, ProgressReason::EmptyWave);
         assert_eq!((world.rollout.wave, world.rollout.clock), (wave, before.clock));
         world.observed.clusters = clusters;
         world.rollout.wave = 0;
         assert_eq!(world.play(4), [1, 2]);
-        world.is(RolloutPhase::Complete, Reason::None);
+        world.is(RolloutPhase::Complete, ProgressReason::None);
     }
 }
 
 #[test]
 fn after_a_restore_or_a_pause_nobody_moves_until_it_is_resumed_not_even_for_an_edit() {
-    for reason in [Reason::Restored, Reason::Paused] {
+    for reason in [ProgressReason::Restored, ProgressReason::Paused] {
         let mut world = World::new(spec(&canary(), None), vec![cluster(1, &[true]), cluster(2, &[false])]);
         world.tick();
         (world.rollout.state, world.rollout.reason) = (RolloutPhase::Stopped, reason);
@@ -654,7 +654,7 @@ fn after_a_restore_or_a_pause_nobody_moves_until_it_is_resumed_not_even_for_an_e
         world.tick();
         assert_eq!(world.rollout.goal, 3);
         assert_eq!(world.play(4), [1, 2]);
-        world.is(RolloutPhase::Complete, Reason::None);
+        world.is(RolloutPhase::Complete, ProgressReason::None);
     }
 }
 
@@ -670,19 +670,24 @@ fn what_was_aborted_begins_with_an_edit_or_is_undone() {
     let mut edited = World { spec: world.spec.clone(), rollout: world.rollout.clone(), ..world };
     (edited.rollout.newest, edited.rollout.edited) = (3, 6);
     edited.tick();
-    edited.is(RolloutPhase::Running, Reason::Guarding);
+    edited.is(RolloutPhase::Running, ProgressReason::Guarding);
     edited.rollout = edited.rollout.clone().abort().expect("it runs again").undo(Some(2), &[1, 2, 3]).expect("kept");
     edited.tick();
     assert_eq!(edited.play(4), [1, 2], "whoever has it already is looked at again");
-    edited.is(RolloutPhase::RolledBack, Reason::None);
+    edited.is(RolloutPhase::RolledBack, ProgressReason::None);
     assert_eq!(edited.rollout.stable, Some(2));
 }
 
 #[test]
 fn a_command_for_a_state_that_has_passed_is_refused_and_says_what_is_now() {
     let complete = Rollout { started: 5, newest: 1, ..rollout() };
-    let stopped =
-        Rollout { state: RolloutPhase::Stopped, reason: Reason::Failures, newest: 2, goal: 2, ..complete.clone() };
+    let stopped = Rollout {
+        state: RolloutPhase::Stopped,
+        reason: ProgressReason::Failures,
+        newest: 2,
+        goal: 2,
+        ..complete.clone()
+    };
     let refused = |result: Result<Rollout, Refused>| result.expect_err("it is refused").to_string();
     for (text, message) in [
         (
@@ -745,7 +750,7 @@ fn a_turn_of_a_wave_that_was_taken_out_counts_in_the_last_one() {
     let counts = count(SYNCSET, &world.spec, &world.rollout, &world.observed.clusters);
     assert_eq!(counts.iter().map(|wave| (wave.clusters, wave.failed)).collect::<Vec<_>>(), [(1, 0), (2, 1)]);
     world.tick();
-    world.is(RolloutPhase::Stopped, Reason::Failures);
+    world.is(RolloutPhase::Stopped, ProgressReason::Failures);
     assert_eq!(world.rollout.message, "1 of 2 clusters failed in wave rest, where 0 may");
 }
 
@@ -759,13 +764,13 @@ fn a_canary_whose_labels_change_after_its_turn_is_soaked_and_promoted_all_the_sa
     assert_eq!(world.play(2), [1]);
     world.at(1).selected = vec![false];
     for _ in 0..6 {
-        world.is(RolloutPhase::Running, Reason::Soaking);
+        world.is(RolloutPhase::Running, ProgressReason::Soaking);
         world.tick_after(Duration::from_secs(10));
     }
-    world.is(RolloutPhase::Running, Reason::AwaitingPromotion);
+    world.is(RolloutPhase::Running, ProgressReason::AwaitingPromotion);
     world.rollout = world.rollout.clone().promote().expect("it waits");
     assert_eq!(world.play(4), [2]);
-    world.is(RolloutPhase::Complete, Reason::None);
+    world.is(RolloutPhase::Complete, ProgressReason::None);
 }
 
 #[test]
@@ -774,13 +779,13 @@ fn a_rollout_completes_although_nobody_of_the_last_wave_can_be_reached_if_others
     world.at(2).is_away = true;
     world.tick();
     assert_eq!(world.play(4), [1]);
-    world.is(RolloutPhase::Complete, Reason::None);
+    world.is(RolloutPhase::Complete, ProgressReason::None);
     assert_eq!(world.rollout.stable, Some(2));
     let mut world = World::new(spec(&json!({}), None), vec![cluster(1, &[])]);
     world.at(1).is_away = true;
     world.tick();
     assert_eq!(world.play(4), []);
-    world.is(RolloutPhase::Running, Reason::Unreachable);
+    world.is(RolloutPhase::Running, ProgressReason::Unreachable);
 }
 
 #[test]
@@ -793,15 +798,15 @@ fn a_cluster_that_is_back_for_the_first_time_during_the_soak_is_soaked_too() {
     world.tick();
     assert_eq!(world.play(2), [1]);
     world.tick_after(Duration::from_secs(10));
-    world.is(RolloutPhase::Running, Reason::Soaking);
+    world.is(RolloutPhase::Running, ProgressReason::Soaking);
     world.at(2).is_away = false;
     assert_eq!(world.play(2), [2]);
     for _ in 0..6 {
-        world.is(RolloutPhase::Running, Reason::Soaking);
+        world.is(RolloutPhase::Running, ProgressReason::Soaking);
         world.tick_after(Duration::from_secs(10));
     }
     assert_eq!(world.play(2), [3]);
-    world.is(RolloutPhase::Complete, Reason::None);
+    world.is(RolloutPhase::Complete, ProgressReason::None);
 }
 
 #[test]
@@ -820,7 +825,7 @@ fn a_cluster_that_was_silent_before_its_turn_is_away_and_has_another_one_when_it
     world.tick();
     for _ in 0..6 {
         world.tick_after(Duration::from_secs(10));
-        world.is(RolloutPhase::Running, Reason::Releasing);
+        world.is(RolloutPhase::Running, ProgressReason::Releasing);
     }
     world.apply(3, HealthState::Current);
     (world.at(1).is_away, world.at(1).was_silent) = (false, false);
@@ -828,11 +833,11 @@ fn a_cluster_that_was_silent_before_its_turn_is_away_and_has_another_one_when_it
     assert_eq!(world.released(), [1, 3]);
     for _ in 0..6 {
         world.tick_after(Duration::from_secs(10));
-        world.is(RolloutPhase::Running, Reason::Releasing);
+        world.is(RolloutPhase::Running, ProgressReason::Releasing);
     }
     world.apply(1, HealthState::Current);
     world.tick();
-    world.is(RolloutPhase::Complete, Reason::None);
+    world.is(RolloutPhase::Complete, ProgressReason::None);
 }
 
 #[test]
@@ -843,12 +848,12 @@ fn whoever_is_paused_once_it_is_done_is_not_asked_at_the_end_of_the_soak() {
     let mut world = World::new(spec(&rollout, Some("1m")), clusters);
     world.tick();
     assert_eq!(world.play(3), [1, 2]);
-    world.is(RolloutPhase::Running, Reason::Soaking);
+    world.is(RolloutPhase::Running, ProgressReason::Soaking);
     (world.at(1).is_away, world.at(1).is_paused) = (true, true);
     world.tick_after(Duration::from_secs(5));
-    world.is(RolloutPhase::Running, Reason::Checking);
+    world.is(RolloutPhase::Running, ProgressReason::Checking);
     // The other one is paused while it is asked.
     (world.at(2).is_away, world.at(2).is_paused) = (true, true);
     assert_eq!(world.play(2), [3]);
-    world.is(RolloutPhase::Running, Reason::Releasing);
+    world.is(RolloutPhase::Running, ProgressReason::Releasing);
 }

@@ -29,7 +29,7 @@ use crate::syncset::plan::health::HealthState;
 use crate::syncset::plan::matching::Audience;
 use crate::syncset::plan::name::{SyncSetKind, SyncSetName};
 use crate::syncset::plan::rollout::{
-    Applied, Counts, HealthReading, Move, Observed, Reason, Rollout, RolloutPhase, Seen, Spec, Takes,
+    Applied, Counts, HealthReading, Move, Observed, ProgressReason, Rollout, RolloutPhase, Seen, Spec, Takes,
     Turn as ClusterTurn, count, decide,
 };
 use crate::syncset::plan::status;
@@ -496,7 +496,7 @@ fn announce(name: &SyncSetName, spec: &Spec, before: &Rollout, after: &Rollout) 
         RolloutPhase::Complete if before.state != after.state => tracing::info!(%syncset, revision, "rollout complete"),
         RolloutPhase::RolledBack if before.state != after.state => tracing::info!(%syncset, revision, "rolled back"),
         RolloutPhase::Stopped => tracing::info!(%syncset, revision, wave, reason = after.message, "rollout stopped"),
-        RolloutPhase::Running if after.reason == Reason::EmptyWave && before.reason != after.reason => {
+        RolloutPhase::Running if after.reason == ProgressReason::EmptyWave && before.reason != after.reason => {
             tracing::info!(%syncset, revision, wave, "rollout waits: the selector of the wave matches no cluster");
         }
         _ => {}
