@@ -8,19 +8,12 @@ use std::time::Duration;
 use http::Uri;
 use secrecy::SecretString;
 
-use super::plan::body::{Sender, target};
-use super::plan::index::{STATUS_BUDGET, Settings, Wire};
-use super::plan::release::Storage;
 use crate::config::fields::Fields;
 use crate::config::setting::{PositiveDuration, Setting, Unfit, one_of};
 use crate::config::{ClusterName, SectionName};
 
 /// The name of the section.
 const NAME: &str = "inventory";
-/// The most releases that are reported. About 700 bytes of the project's status are set aside for each, of which all may take 1.4 MB
-/// together: beyond that, further releases are not reported, either.
-const MAX_RELEASES: usize = 2000;
-
 /// The section `[inventory]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct InventoryConfig {
@@ -113,6 +106,24 @@ impl fmt::Debug for TokenSource {
     }
 }
 
+/// How bodies are sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Wire {
+    /// A registration, then each release to a path of its own.
+    #[default]
+    Instances,
+    /// Each release to the API's URL itself.
+    Single,
+}
+
+/// Where Helm stores releases.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Storage {
+    #[default]
+    Secret,
+    ConfigMap,
+}
+
 impl Setting for Wire {
     const ALLOWED: &'static str = "instances or single";
 
@@ -186,23 +197,6 @@ impl InventoryConfig {
         fields.finish();
         is_complete.then_some(section)
     }
-
-    /// What the rules need of it.
-    pub(super) fn settings(&self) -> Settings {
-        Settings {
-            delay: self.delay,
-            helm_timeout: self.helm_timeout,
-            wire: self.wire,
-            max_releases: MAX_RELEASES,
-            status_budget: STATUS_BUDGET,
-            sender: Sender {
-                email: self.email.clone(),
-                org_id: self.org_id.clone(),
-                context_name: self.context_name.clone(),
-            },
-            target: target(&self.api_url.uri().to_string(), self.wire == Wire::Single),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -247,19 +241,18 @@ mod tests {
             ("helm_driver", "configmap"),
         ])
         .expect("a section");
-        let sender = Sender { email: "a@b.example".into(), org_id: String::new(), context_name: "edge-west".into() };
-        let delay = Duration::from_secs(7);
-        let expected = Settings {
-            delay,
+        let url = ApiUrl::from_text(URL.1).expect("a URL");
+        let expected = InventoryConfig {
+            cluster: "edge".parse().expect("a name"),
+            email: "a@b.example".to_owned(),
+            context_name: "edge-west".to_owned(),
+            delay: Duration::from_secs(7),
             helm_timeout: Duration::from_mins(20),
             wire: Wire::Single,
-            max_releases: MAX_RELEASES,
-            status_budget: STATUS_BUDGET,
-            sender,
-            target: config.settings().target,
+            helm_driver: Storage::ConfigMap,
+            ..InventoryConfig::new(url, TokenSource::File(TOKEN.1.into()))
         };
-        assert_eq!((config.settings(), config.helm_driver), (expected, Storage::ConfigMap));
-        assert_eq!(config.cluster.as_str(), "edge");
+        assert_eq!(config, expected);
     }
 
     #[test]

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use super::config::InventoryConfig;
+use super::config::{InventoryConfig, Storage};
 use super::metrics;
 use super::plan::contents::Content;
-use super::plan::release::Storage;
+use super::plan::index::Settings;
 use super::run::caches::Caches;
 use super::run::crd;
 use super::run::follower::{Changed, Source, SourceFollower};
@@ -25,7 +25,7 @@ use crate::config::source::Node;
 use crate::config::{ClusterName, SectionName};
 use crate::job::check::{Surroundings, say};
 use crate::job::command::JobCommand;
-use crate::job::permission::{Kinds, Permission, Place, READ, Reviewer};
+use crate::job::permission::{Kinds, Permission, PermissionPlace, READ, Reviewer};
 use crate::job::{Job, Reading, Role, Sections, Wiring};
 use crate::telemetry::Metric;
 
@@ -134,7 +134,7 @@ const FOLLOW: [Verb; 2] = [Verb::List, Verb::Watch];
 
 /// The permissions that the section needs. RBAC can't narrow Secrets to those of Helm.
 fn of_section(config: &InventoryConfig) -> Vec<Permission> {
-    let place = Place::Cluster(config.cluster.clone());
+    let place = PermissionPlace::Cluster(config.cluster.clone());
     let each = |verbs: &[Verb], resource: &str, name: &str| Permission::each(&place, verbs, resource, "", name);
     let mut permissions = match config.helm_driver {
         Storage::Secret => each(&READ, "secrets", ""),
@@ -198,7 +198,7 @@ fn wire(config: &InventoryConfig, wiring: &mut Wiring<'_>) -> WiredInventory {
         ask,
     );
     let reconciler = Reconciler {
-        settings: config.settings(),
+        settings: Settings::of(&config),
         storage: config.helm_driver,
         cluster: handle,
         fence,

@@ -91,7 +91,7 @@ mod tests {
 
     use super::super::section;
     use super::*;
-    use crate::inventory::plan::release::Storage;
+    use crate::inventory::config::Storage;
 
     fn read(variables: &[(&str, &str)]) -> Result<Config, Vec<String>> {
         let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use super::super::config::Storage;
 use super::super::plan::contents::Content;
 use super::super::plan::identity::GivenId;
-use super::super::plan::release::Storage;
 use super::super::plan::revision;
 use crate::cluster::{CanonicalJson, Kind, Projection, WatchId, WatchSpec};
 use crate::config::{ClusterName, ResourceId};

@@ -16,8 +16,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::{oneshot, watch};
 
-use super::super::config::{ApiUrl, InventoryConfig, TokenSource};
-use super::super::plan::index::{Post, Refusal, Wire};
+use super::super::config::{ApiUrl, InventoryConfig, TokenSource, Wire};
+use super::super::plan::index::{Post, Refusal};
 use crate::actor::{BoxError, Inbox, Scope};
 use crate::cluster::{Fence, full_text};
 use crate::http::{

@@ -18,12 +18,13 @@ use serde_json::{Value, json};
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
+use super::super::config::Storage;
 use super::super::plan::contents::is_entry;
 use super::super::plan::index::{
     Index, IndexStep, Moment, Obstacle, Post, PostKey, ReadFailure, Refusal, Settings, View,
 };
 use super::super::plan::project::{Choice, Ignored, Project};
-use super::super::plan::release::{Recorded, Storage};
+use super::super::plan::release::Recorded;
 use super::super::plan::status::{Remembered, others};
 use super::caches::{Caches, Homes, Owners};
 use super::follower::Changed;

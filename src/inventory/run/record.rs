@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
+use super::super::config::Storage;
 use super::super::plan::index::ReadFailure;
-use super::super::plan::release::{Recorded, Storage, Undecodable, decode};
+use super::super::plan::release::{Recorded, Undecodable, decode};
 use super::kinds::storage;
 use crate::cluster::{Cluster, ObjectKey, Retry};
 

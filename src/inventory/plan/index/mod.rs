@@ -30,15 +30,16 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::time::Instant;
 
-use super::body::{Body, Sender};
+use super::body::{Body, Sender, target};
 use super::identity::{new_app_id, new_cluster_id};
 use super::project::Project;
 use super::status::{Entry, Registered, Rejection, Remembered, Written};
 use crate::actor::Backoff;
 use crate::cluster::ObjectKey;
+use crate::inventory::config::{InventoryConfig, Wire};
 pub(in crate::inventory) use observe::Seen;
 pub(in crate::inventory) use outcomes::{ReadFailure, Refusal};
-pub(in crate::inventory) use places::STATUS_BUDGET;
+use places::{MAX_RELEASES, STATUS_BUDGET};
 use registration::Registration;
 use release::Release;
 pub(in crate::inventory) use steps::{IndexStep, Obstacle, Post, PostKey, View};
@@ -48,16 +49,6 @@ pub(in crate::inventory) use summary::Summary;
 const BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(5));
 /// The delay after an attempt that was not made: in the last second of a lease, no post begins.
 const PAUSE: Duration = Duration::from_secs(1);
-
-/// How bodies are sent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Wire {
-    /// A registration, then each release to a path of its own.
-    #[default]
-    Instances,
-    /// Each release to the API's URL itself.
-    Single,
-}
 
 /// The settings of the section on which decisions depend.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -75,6 +66,24 @@ pub(in crate::inventory) struct Settings {
     pub(in crate::inventory) sender: Sender,
     /// Stands for the API and the wire: what one API has rejected, another one may take.
     pub(in crate::inventory) target: String,
+}
+
+impl Settings {
+    pub(in crate::inventory) fn of(config: &InventoryConfig) -> Self {
+        Self {
+            delay: config.delay,
+            helm_timeout: config.helm_timeout,
+            wire: config.wire,
+            max_releases: MAX_RELEASES,
+            status_budget: STATUS_BUDGET,
+            sender: Sender {
+                email: config.email.clone(),
+                org_id: config.org_id.clone(),
+                context_name: config.context_name.clone(),
+            },
+            target: target(&config.api_url.uri().to_string(), config.wire == Wire::Single),
+        }
+    }
 }
 
 /// The time: for decisions, and as it is shown.

@@ -12,7 +12,11 @@ use crate::inventory::plan::status::{Condition, Entry};
 
 /// The most bytes that releases may take in the status. The API server takes about 1.4 MiB (1,468,006 bytes) for the project as a whole,
 /// with its spec, its conditions and its managed fields. 2,000 ordinary releases fit.
-pub(in crate::inventory) const STATUS_BUDGET: usize = 1_400_000;
+pub(super) const STATUS_BUDGET: usize = 1_400_000;
+
+/// The most releases that are reported. About 700 bytes of the project's status are set aside for each, of which all may take 1.4 MB
+/// together: beyond that, further releases are not reported, either.
+pub(super) const MAX_RELEASES: usize = 2000;
 
 /// Why a release is not reported though it could be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

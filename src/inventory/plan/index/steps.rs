@@ -8,8 +8,9 @@ use tokio::time::Instant;
 
 use super::outcomes::Refusal;
 use super::release::{Posting, Release};
-use super::{Index, Moment, Wake, Wire};
+use super::{Index, Moment, Wake};
 use crate::cluster::ObjectKey;
+use crate::inventory::config::Wire;
 use crate::inventory::plan::body::idempotency_key;
 use crate::inventory::plan::status::{Condition, Written, replacing};
 

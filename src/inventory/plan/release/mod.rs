@@ -17,6 +17,7 @@ use flate2::read::GzDecoder;
 use serde::Deserialize;
 
 use super::text::tame;
+use crate::inventory::config::Storage;
 use manifest::Manifest;
 use shortened::Shortened;
 
@@ -47,13 +48,6 @@ pub(in crate::inventory) struct Recorded {
     pub(in crate::inventory) facts: Facts,
     /// What its manifest lists of objects that do not name the release themselves.
     pub(in crate::inventory) unlabelled: BTreeSet<Arc<str>>,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Storage {
-    #[default]
-    Secret,
-    ConfigMap,
 }
 
 /// Why a release can't be decoded. Nothing of it is repeated: a decoder's error quotes what it has found.

@@ -58,7 +58,7 @@ pub(super) fn settings() -> Settings {
     Settings {
         delay: DELAY,
         helm_timeout: Duration::from_mins(10),
-        max_releases: 2000,
+        max_releases: MAX_RELEASES,
         status_budget: STATUS_BUDGET,
         ..Settings::default()
     }
