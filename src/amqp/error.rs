@@ -5,7 +5,7 @@ use std::time::Duration;
 use lapin::ErrorKind;
 use lapin::protocol::{AMQPErrorKind, AMQPSoftError};
 
-use super::url::UnusableUrl;
+use crate::config::url::UnusableUrl;
 use crate::http::TrustError;
 
 /// Why a connection can't be made or was lost, or a request was refused. None shows a password.

@@ -8,6 +8,8 @@ use http::Uri;
 use percent_encoding::percent_decode_str;
 use secrecy::{ExposeSecret, SecretString};
 
+use crate::config::url::{ServerUrl, UrlSource};
+
 /// Where a broker is, and who connects. `Debug` does not show the password.
 #[derive(Clone)]
 pub struct AmqpUrl {
@@ -27,6 +29,9 @@ pub(super) struct TlsFiles {
     /// `certfile` and `keyfile`: what the client shows.
     pub(super) identity: Option<(PathBuf, PathBuf)>,
 }
+
+/// Where its URL comes from.
+pub type AmqpSource = UrlSource<AmqpUrl>;
 
 /// What is wrong with a URL. It does not repeat it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -58,6 +63,16 @@ impl AmqpUrl {
         let bare = self.host.trim_matches(['[', ']']);
         let is_loopback = bare == "localhost" || bare.parse().is_ok_and(|host: std::net::IpAddr| host.is_loopback());
         !self.is_tls && !is_loopback
+    }
+}
+
+impl ServerUrl for AmqpUrl {
+    const NAME: &'static str = "broker URL";
+}
+
+impl fmt::Display for AmqpUrl {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.place())
     }
 }
 
@@ -144,46 +159,6 @@ impl fmt::Debug for AmqpUrl {
         let mut shown = formatter.debug_struct("AmqpUrl");
         shown.field("place", &self.place()).field("user", &self.user).field("is_tls", &self.is_tls);
         shown.finish_non_exhaustive()
-    }
-}
-
-/// Where the broker's URL comes from. It holds a password, and so may be kept in a file of its own.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AmqpSource {
-    Url(Box<AmqpUrl>),
-    /// A file with the URL as its only line. It is read for each new connection, so that rotating the password needs no restart.
-    File(PathBuf),
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum UnusableUrl {
-    #[error("failed to read the broker's URL from {}", path.display())]
-    Read { path: PathBuf, source: std::io::Error },
-    /// The content of the file is not a URL.
-    #[error("invalid URL of the broker in {}", path.display())]
-    Parse { path: PathBuf, source: InvalidUrl },
-}
-
-impl AmqpSource {
-    /// The current URL. May block on the disk.
-    pub fn url(&self) -> Result<AmqpUrl, UnusableUrl> {
-        match self {
-            Self::Url(url) => Ok(AmqpUrl::clone(url)),
-            Self::File(path) => std::fs::read_to_string(path)
-                .map_err(|source| UnusableUrl::Read { path: path.clone(), source })?
-                .trim()
-                .parse()
-                .map_err(|source| UnusableUrl::Parse { path: path.clone(), source }),
-        }
-    }
-
-    /// Host, port and virtual host; before the URL could be read, the file's path.
-    pub fn place(&self) -> String {
-        match (self.url(), self) {
-            (Ok(url), _) => url.place(),
-            (Err(_), Self::File(path)) => format!("as {} says", path.display()),
-            (Err(_), Self::Url(url)) => url.place(),
-        }
     }
 }
 

@@ -23,6 +23,7 @@ mod resource;
 mod selector;
 pub mod setting;
 pub mod source;
+pub mod url;
 
 use std::num::NonZeroUsize;
 

@@ -1,42 +1,13 @@
 //! Where the database URL comes from, and its current value.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::url::{DatabaseUrl, InvalidUrl};
+use super::url::DatabaseUrl;
+use crate::config::url::{UnusableUrl, UrlSource};
 
-/// Where the database URL comes from. It holds a password, and so may be kept in a file of its own.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DatabaseSource {
-    Url(Box<DatabaseUrl>),
-    /// A file with the URL as its only line. It is read for each new connection, so that rotating the password needs no
-    /// restart.
-    File(PathBuf),
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum UnusableUrl {
-    #[error("failed to read the database URL from {}", path.display())]
-    Read { path: PathBuf, source: std::io::Error },
-    /// The content of the file is not a URL.
-    #[error("invalid database URL in {}", path.display())]
-    Parse { path: PathBuf, source: InvalidUrl },
-}
-
-impl DatabaseSource {
-    pub fn url(&self) -> Result<DatabaseUrl, UnusableUrl> {
-        match self {
-            Self::Url(url) => Ok(DatabaseUrl::clone(url)),
-            Self::File(path) => std::fs::read_to_string(path)
-                .map_err(|source| UnusableUrl::Read { path: path.clone(), source })?
-                .trim()
-                .parse()
-                .map_err(|source| UnusableUrl::Parse { path: path.clone(), source }),
-        }
-    }
-}
+pub type DatabaseSource = UrlSource<DatabaseUrl>;
 
 /// The URL that was read last. Clones share it. A lock, since every connection attempt and the pool's checks look at it, and
 /// it is never held while the file is read.
@@ -77,10 +48,6 @@ impl Current {
 
     /// Host, port and database; before the URL could be read, the file's path.
     pub(super) fn place(&self) -> String {
-        match (&self.last.lock().1, &self.source) {
-            (Some(url), _) => url.place(),
-            (None, DatabaseSource::Url(url)) => url.place(),
-            (None, DatabaseSource::File(path)) => format!("as {} says", path.display()),
-        }
+        self.source.place_of(self.last.lock().1.as_ref())
     }
 }

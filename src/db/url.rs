@@ -14,6 +14,7 @@ use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode};
 
 use crate::config::fault::nearest;
+use crate::config::url::ServerUrl;
 
 /// Default size of the pool: one connection for each family of status sync, and two spare ones.
 pub(super) const DEFAULT_MAX_CONNECTIONS: u32 = 8;
@@ -158,7 +159,6 @@ impl DatabaseUrl {
         let port = self.config.get_ports().first().copied().unwrap_or(5432);
         format!("{host}:{port}/{}", self.config.get_dbname().unwrap_or_default())
     }
-
     /// `sslmode`.
     pub fn tls(&self) -> TlsMode {
         self.tls
@@ -177,6 +177,10 @@ impl DatabaseUrl {
     }
 }
 
+impl ServerUrl for DatabaseUrl {
+    const NAME: &'static str = "database URL";
+}
+
 impl fmt::Display for DatabaseUrl {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.place())
@@ -193,7 +197,7 @@ impl FromStr for DatabaseUrl {
     type Err = InvalidUrl;
 
     fn from_str(text: &str) -> Result<Self, InvalidUrl> {
-        let mut ours = Parameters::default();
+        let mut ours = UrlParameters::default();
         let text = match text.strip_prefix("postgres://").or_else(|| text.strip_prefix("postgresql://")) {
             Some(rest) => url_for_driver(rest, &mut ours)?,
             None => keywords_for_driver(text, &mut ours)?,
@@ -205,7 +209,7 @@ impl FromStr for DatabaseUrl {
 
 impl DatabaseUrl {
     /// Applies the defaults, and combines the TLS parameters.
-    fn new(mut config: Config, ours: Parameters) -> Result<Self, InvalidUrl> {
+    fn new(mut config: Config, ours: UrlParameters) -> Result<Self, InvalidUrl> {
         if config.get_hosts().is_empty() {
             // Without a host name, a certificate has to name the address.
             for address in config.get_hostaddrs().to_vec() {
@@ -256,7 +260,7 @@ impl DatabaseUrl {
 
 /// The parameters of a connection string that are read here.
 #[derive(Default)]
-struct Parameters {
+struct UrlParameters {
     tls: Option<TlsMode>,
     roots: Option<Roots>,
     certificate: Option<PathBuf>,
@@ -264,7 +268,7 @@ struct Parameters {
     max_connections: Option<u32>,
 }
 
-impl Parameters {
+impl UrlParameters {
     /// Stores a parameter, or returns the name by which the driver reads it. `position` counts from 1.
     fn take<'n>(&mut self, position: usize, name: &'n str, value: &str) -> Result<Option<&'n str>, InvalidUrl> {
         match name {
@@ -295,7 +299,7 @@ impl Parameters {
 }
 
 /// The URL for the driver, without the parameters that are read here; `rest` is the text after the scheme.
-fn url_for_driver(rest: &str, ours: &mut Parameters) -> Result<String, InvalidUrl> {
+fn url_for_driver(rest: &str, ours: &mut UrlParameters) -> Result<String, InvalidUrl> {
     let (base, query) = rest.split_once('?').unwrap_or((rest, ""));
     // The driver ends user and password at the first @, and would resolve the rest of a password as a host name.
     let place = base.split_once('@').map_or(base, |(_, place)| place);
@@ -320,7 +324,7 @@ fn url_for_driver(rest: &str, ours: &mut Parameters) -> Result<String, InvalidUr
 }
 
 /// The keywords for the driver, without those that are read here and those without a value, which mean the default.
-fn keywords_for_driver(text: &str, ours: &mut Parameters) -> Result<String, InvalidUrl> {
+fn keywords_for_driver(text: &str, ours: &mut UrlParameters) -> Result<String, InvalidUrl> {
     // Another scheme, or only a password.
     let first = text.split('=').next().unwrap_or_default();
     if first.contains("://") || first.len() == text.len() {
