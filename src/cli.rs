@@ -198,7 +198,7 @@ mod tests {
     use std::process::ExitCode;
 
     use super::client::AdminUrl;
-    use super::orders::{Access, ExplainCommand, ResyncCommand, StatusCommand};
+    use super::orders::{Access, ExplainCommand, OrderOptions, ResyncCommand, StatusCommand};
     use super::*;
     use crate::job::command::Exit;
     use crate::job::output::Output;
@@ -337,9 +337,11 @@ mod tests {
             Command::Remote(Remote::Detach {
                 section: "databases".parse().expect("a name"),
                 local_gone: true,
-                consent: Yes::default(),
-                format: Format::default(),
-                access: Access { admin: AdminUrl::default(), token_file: Some("t".into()) },
+                order: OrderOptions {
+                    consent: Yes::default(),
+                    format: Format::default(),
+                    access: Access { admin: AdminUrl::default(), token_file: Some("t".into()) },
+                },
             })
         );
         let Command::Remote(Remote::Approve { section, .. }) = parse("towline approve status_sync").expect("a command")

@@ -31,15 +31,9 @@ pub enum Remote {
         /// Only list the held changes by object, and approve nothing
         #[arg(long, conflicts_with = "yes")]
         list: bool,
-        /// Whether to ask.
+        /// Whether to ask, how to print the list or what was approved, and how to reach the daemon.
         #[command(flatten)]
-        consent: Yes,
-        /// How to print the list, or what was approved.
-        #[command(flatten)]
-        format: Format,
-        /// How to reach the daemon.
-        #[command(flatten)]
-        access: Access,
+        order: OrderOptions,
     },
     /// End a section for good: remove its finalizers on the remote and its marks on local objects, which stay
     Detach {
@@ -49,15 +43,9 @@ pub enum Remote {
         /// The local cluster is gone for good: release the remote objects without it
         #[arg(long)]
         local_gone: bool,
-        /// Whether to ask.
+        /// Whether to ask, how to print the answer, and how to reach the daemon.
         #[command(flatten)]
-        consent: Yes,
-        /// How to print the answer.
-        #[command(flatten)]
-        format: Format,
-        /// How to reach the daemon.
-        #[command(flatten)]
-        access: Access,
+        order: OrderOptions,
     },
     /// Do again what a section has done: send a release again
     #[command(name = "resync-section", hide = true, override_usage = "towline resync [OPTIONS] <SECTION> [NAME]")]
@@ -153,12 +141,26 @@ pub struct Access {
     pub token_file: Option<PathBuf>,
 }
 
+/// The options of an order that asks before it is carried out.
+#[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
+pub struct OrderOptions {
+    /// Whether to ask.
+    #[command(flatten)]
+    pub consent: Yes,
+    /// How to print the answer.
+    #[command(flatten)]
+    pub format: Format,
+    /// How to reach the daemon.
+    #[command(flatten)]
+    pub access: Access,
+}
+
 impl Remote {
     /// The file with the token that is sent along, if one is.
     pub(super) fn token_file(&self) -> Option<&Path> {
         match self {
-            Self::Approve { list: false, access, .. }
-            | Self::Detach { access, .. }
+            Self::Approve { list: false, order: OrderOptions { access, .. }, .. }
+            | Self::Detach { order: OrderOptions { access, .. }, .. }
             | Self::Attach { access, .. }
             | Self::Resync(ResyncCommand { access, .. }) => access.token_file.as_deref(),
             Self::Approve { list: true, .. } | Self::Status(_) | Self::Explain(_) => None,
@@ -169,8 +171,8 @@ impl Remote {
     pub async fn execute(&self, out: &mut impl Write) -> Result<Exit, Error> {
         let admin = match self {
             Self::Status(StatusCommand { admin, .. }) | Self::Explain(ExplainCommand { admin, .. }) => admin,
-            Self::Approve { access, .. }
-            | Self::Detach { access, .. }
+            Self::Approve { order: OrderOptions { access, .. }, .. }
+            | Self::Detach { order: OrderOptions { access, .. }, .. }
             | Self::Attach { access, .. }
             | Self::Resync(ResyncCommand { access, .. }) => &access.admin,
         };
@@ -209,15 +211,16 @@ impl Remote {
                     _ => table::status(&status, command.tree, output == Output::Wide),
                 })
             }
-            Self::Approve { section, list: true, format: Format { output }, .. } => {
+            Self::Approve { section, list: true, order, .. } => {
+                let output = order.format.output;
                 let held = daemon.ask(&Method::GET, &format!("/held/{section}"), None).await?;
                 output.document(&held).unwrap_or_else(|| match output {
                     Output::Name => table::held_names(&held),
                     _ => table::held(&held),
                 })
             }
-            Self::Approve { section, name, list: false, consent, format, access } => {
-                match approve(daemon, section, name.as_deref(), *consent, *format, access).await? {
+            Self::Approve { section, name, list: false, order } => {
+                match approve(daemon, section, name.as_deref(), order).await? {
                     Approval::Given(answer) => answer,
                     Approval::Declined(exit) => return Ok(exit),
                 }
@@ -233,7 +236,7 @@ impl Remote {
                     _ => table::explained(&explained).unwrap_or_else(|| lines(&explained)),
                 })
             }
-            Self::Detach { section, local_gone, consent: Yes { yes }, format, access } => {
+            Self::Detach { section, local_gone, order: OrderOptions { consent: Yes { yes }, format, access } } => {
                 if !yes {
                     let status = daemon.ask(&Method::GET, "/status?latest=true", None).await?;
                     let plan = table::detached(section.as_str(), *local_gone, &status);
@@ -266,9 +269,7 @@ async fn approve(
     daemon: &impl Daemon,
     section: &SectionName,
     name: Option<&str>,
-    Yes { yes }: Yes,
-    format: Format,
-    access: &Access,
+    OrderOptions { consent: Yes { yes }, format, access }: &OrderOptions,
 ) -> Result<Approval, Error> {
     let mut path = named("approve", section, name);
     if !yes {
@@ -293,7 +294,7 @@ async fn approve(
             path.push_str(digest);
         }
     }
-    order(daemon, section, format, access, &path).await.map(Approval::Given)
+    order(daemon, section, *format, access, &path).await.map(Approval::Given)
 }
 
 async fn order(

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::cluster::ObjectKey;
+use crate::cluster::rewrites::WITHIN;
 use crate::resource_sync::metrics::Direction;
 use crate::resource_sync::plan::names::PairKey;
 use crate::resource_sync::plan::server_result::ServerResult;
@@ -14,8 +15,8 @@ use crate::resource_sync::plan::step::{Contended, LeftOut};
 use crate::resource_sync::plan::waits::Waits;
 use crate::status::ObjectState as PairState;
 
-/// A contention is over when nothing of the pair had to be written again for this long.
-const CALM: Duration = Duration::from_mins(1);
+/// A contention is over when nothing of the pair had to be written again for this long: then rewrites are counted anew, too.
+const CALM: Duration = WITHIN;
 /// A failed step, as it is reported once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
