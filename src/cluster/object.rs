@@ -13,11 +13,18 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::Value;
 
-pub(in crate::cluster) use decode::Manager;
 pub use decode::{Decoded, Managed};
 
 /// The field manager of every write, or the first part of it (`towline-<section>`).
 pub const FIELD_MANAGER: &str = "towline";
+
+/// One `managedFields` entry.
+#[derive(Clone, Debug)]
+pub(in crate::cluster) struct Manager<F> {
+    pub(in crate::cluster) name: String,
+    pub(in crate::cluster) subresource: String,
+    pub(in crate::cluster) fields: Option<F>,
+}
 
 /// Namespace and name of an object; the namespace is empty for a cluster-scoped one.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

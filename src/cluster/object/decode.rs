@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 
 use crate::cluster::built_in::BuiltIn;
 
-use super::{CanonicalJson, ControllerRef, FIELD_MANAGER, Object, ObjectKey, OwnedKeys, is_of_towline};
+use super::{CanonicalJson, ControllerRef, FIELD_MANAGER, Manager, Object, ObjectKey, OwnedKeys, is_of_towline};
 
 /// A decoded [`Object`], with the metadata that kube's watcher asks for. Boxed, because it passes a dozen stages of the
 /// stream.
@@ -301,14 +301,6 @@ struct RawOwner {
     kind: Arc<str>,
     #[serde(default)]
     controller: Option<bool>,
-}
-
-/// One `managedFields` entry.
-#[derive(Clone, Debug)]
-pub(in crate::cluster) struct Manager<F> {
-    pub(in crate::cluster) name: String,
-    pub(in crate::cluster) subresource: String,
-    pub(in crate::cluster) fields: Option<F>,
 }
 
 impl<F> Manager<F> {

@@ -1,6 +1,5 @@
 //! Decisions: what a request makes of a document. They are pure, and made again from what was read again if another write came first.
 
-mod apply;
 mod deletion;
 mod precondition;
 mod sealed;
@@ -178,7 +177,7 @@ pub fn decide(present: Option<&Stored>, request: &Request, context: &Context<'_>
         }
         (Action::Apply(body), None) => {
             precondition::check_absent(request)?;
-            decided.create(apply::to_new(wanted::of_new(&request.key, body)?)?)
+            decided.create(wanted::applied_to_new(wanted::of_new(&request.key, body)?)?)
         }
         (Action::Replace(part, body), present) => {
             precondition::check_given(request, body)?;

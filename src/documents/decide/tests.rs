@@ -432,7 +432,7 @@ fn an_apply_removes_what_the_last_one_set_and_keeps_the_rest() {
     };
     let created = place.ask(applied(json!({"a": "1", "b": "1"}), json!({"c": "1"}))).expect("created");
     assert_eq!(created.effect, Effect::Created);
-    assert_eq!(created.document.annotations[apply::APPLIED_KEYS], r#"{"annotations":["c"],"labels":["a","b"]}"#);
+    assert_eq!(created.document.annotations[wanted::APPLIED_KEYS], r#"{"annotations":["c"],"labels":["a","b"]}"#);
     place.merge(json!({"labels": {"mine": "x", "a": "changed"}, "annotations": {"also": "mine"}, "paused": true, "finalizers": ["f.io/x"]}))
         .expect("changed");
     let again = place.ask(applied(json!({"a": "2"}), json!({}))).expect("configured");
@@ -440,13 +440,13 @@ fn an_apply_removes_what_the_last_one_set_and_keeps_the_rest() {
     let labels: Vec<_> = again.document.labels.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
     assert_eq!(labels, [("a", "2"), ("mine", "x")]);
     let keys: Vec<_> = again.document.annotations.keys().map(String::as_str).collect();
-    assert_eq!(keys, ["also", apply::APPLIED_KEYS]);
+    assert_eq!(keys, ["also", wanted::APPLIED_KEYS]);
     assert_eq!(again.document.data["paused"], false, "own fields are replaced");
     assert_eq!(again.document.finalizers, ["f.io/x"]);
     assert_eq!(place.ask(applied(json!({"a": "2"}), json!({}))).expect("the same").effect, Effect::Unchanged);
     let kept = place.ask(Action::Apply(body(json!({})))).expect("configured");
     assert_eq!(kept.document.labels.len(), 1);
-    assert!(!kept.document.annotations.contains_key(apply::APPLIED_KEYS));
+    assert!(!kept.document.annotations.contains_key(wanted::APPLIED_KEYS));
     assert_eq!(place.opened(), "k", "an absent kubeconfig stays");
     let conflict = place.ask(Action::Apply(body(json!({"resourceVersion": "41"}))));
     assert_eq!(refused(conflict).0, ProblemKind::Conflict);

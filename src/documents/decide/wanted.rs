@@ -1,16 +1,21 @@
-//! The document that a request wants, from its body or from a patch of the present one.
+//! The document that a request wants, from its body or from a patch of the present one. An apply replaces own fields, and removes labels
+//! and annotations of earlier applies, but not those of others.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::sealed::{self, Edit};
-use super::{Action, Part, Request, Stored, apply, precondition};
+use super::{Action, Part, Request, Stored, precondition};
 use crate::documents::body::{Body, LARGEST, Path, extent, too_large};
 use crate::documents::document::{Document, Key};
 use crate::documents::problem::Problem;
-use crate::documents::validate::{Draft, Faults, Identity, alias, draft, identity, resolve};
+use crate::documents::validate::{Draft, Faults, Identity, alias, check_totals, draft, identity, resolve};
+
+/// The annotation with the keys that the last apply set.
+pub(super) const APPLIED_KEYS: &str = "towline.dev/applied-keys";
 
 /// A document as it is to be.
 pub(super) struct Wanted {
@@ -57,7 +62,7 @@ pub(super) fn of_present(present: &Stored, request: &Request) -> Result<Wanted, 
         }
         Action::Apply(body) => {
             let draft = checked(present, request, body, body.fields().clone())?;
-            apply::to_present(document, draft)
+            applied_to_present(document, draft)
         }
         Action::Merge(Part::Document, patch) => merged(present, request, patch),
         Action::Patch(Part::Document, operations) => {
@@ -131,4 +136,62 @@ pub(super) fn visible(document: &Document) -> Result<Map<String, Value>, Problem
         // A document has text keys only, so this does not happen.
         _ => Err(too_large()),
     }
+}
+
+type Texts = BTreeMap<String, String>;
+
+/// Keys that an apply has set.
+#[derive(Default, Deserialize, Serialize)]
+struct AppliedKeys {
+    #[serde(default)]
+    annotations: Vec<String>,
+    #[serde(default)]
+    labels: Vec<String>,
+}
+
+/// The first state of a document that an apply creates.
+pub(super) fn applied_to_new(wanted: Wanted) -> Result<Wanted, Problem> {
+    let (labels, annotations) = merged_texts((&Texts::new(), &Texts::new()), wanted.labels, wanted.annotations)?;
+    Ok(Wanted { labels, annotations, ..wanted })
+}
+
+/// What an apply makes of a document. Finalizers and the sealed field stay if the draft has none.
+fn applied_to_present(present: &Document, draft: Draft) -> Result<Wanted, Problem> {
+    let (labels, annotations) = (draft.labels.unwrap_or_default(), draft.annotations.unwrap_or_default());
+    let (labels, annotations) = merged_texts((&present.labels, &present.annotations), labels, annotations)?;
+    Ok(Wanted {
+        labels,
+        annotations,
+        finalizers: draft.finalizers.unwrap_or_else(|| present.finalizers.clone()),
+        data: draft.data,
+        edit: draft.sealed.map(Edit::of),
+        terms: draft.terms,
+    })
+}
+
+fn merged_texts(present: (&Texts, &Texts), labels: Texts, mut annotations: Texts) -> Result<(Texts, Texts), Problem> {
+    // In a manifest that was made from an answer it is the hub's, not the user's.
+    annotations.remove(APPLIED_KEYS);
+    let previous = present.1.get(APPLIED_KEYS).and_then(|text| serde_json::from_str::<AppliedKeys>(text).ok());
+    let previous = previous.unwrap_or_default();
+    let applied =
+        AppliedKeys { annotations: annotations.keys().cloned().collect(), labels: labels.keys().cloned().collect() };
+    let new_labels = over(present.0, &previous.labels, labels);
+    let mut new_annotations = over(present.1, &previous.annotations, annotations);
+    new_annotations.remove(APPLIED_KEYS);
+    if !(applied.annotations.is_empty() && applied.labels.is_empty()) {
+        let text = serde_json::to_string(&applied).unwrap_or_default();
+        new_annotations.insert(APPLIED_KEYS.to_owned(), text);
+    }
+    let mut faults = Faults::default();
+    check_totals(&new_labels, &new_annotations, &mut faults);
+    faults.into_result().map(|()| (new_labels, new_annotations))
+}
+
+/// The present texts without those that were applied before, and over them those that are applied now.
+fn over(present: &Texts, previous: &[String], applied: Texts) -> Texts {
+    let mut texts = present.clone();
+    texts.retain(|key, _| !previous.contains(key));
+    texts.extend(applied);
+    texts
 }

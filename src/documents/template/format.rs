@@ -2,7 +2,7 @@
 //!
 //! A value that its verb can't print is no error: Go writes `%!d(string=west)`, and so does this.
 
-use super::render::Datum;
+use super::Datum;
 
 /// Largest width and precision in a format.
 pub(super) const WIDEST: usize = 1_000;

@@ -11,6 +11,7 @@ mod parser;
 mod render;
 
 use std::fmt;
+use std::rc::Rc;
 
 pub use render::TextBudget;
 
@@ -123,6 +124,42 @@ impl fmt::Display for Function {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = Self::NAMES.iter().find(|(_, function)| function == self).map_or("", |(name, _)| name);
         formatter.write_str(name)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Datum {
+    Text(Rc<str>),
+    Integer(i64),
+    Boolean(bool),
+}
+
+impl Datum {
+    /// As Go's templates see it.
+    fn is_true(&self) -> bool {
+        match self {
+            Self::Text(text) => !text.is_empty(),
+            Self::Integer(number) => *number != 0,
+            Self::Boolean(value) => *value,
+        }
+    }
+
+    /// As Go calls its type.
+    fn type_name(&self) -> &'static str {
+        match self {
+            Self::Text(_) => "string",
+            Self::Integer(_) => "int",
+            Self::Boolean(_) => "bool",
+        }
+    }
+
+    /// For messages.
+    fn with_article(&self) -> &'static str {
+        match self {
+            Self::Text(_) => "a string",
+            Self::Integer(_) => "a number",
+            Self::Boolean(_) => "a boolean",
+        }
     }
 }
 

@@ -4,10 +4,8 @@
 //! written, and so a short template could make texts without end: the lengths of all texts that are made and compared count
 //! against a [`TextBudget`], and so do the variables that are looked through for one.
 
-use std::rc::Rc;
-
 use super::format::{self, Part};
-use super::{Expression, Function, Node, Template};
+use super::{Datum, Expression, Function, Node, Template};
 
 /// Longest text that a template makes, in bytes.
 pub(super) const LONGEST: usize = 1 << 20;
@@ -51,13 +49,6 @@ pub enum Unrenderable {
     TooMuch,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Datum {
-    Text(Rc<str>),
-    Integer(i64),
-    Boolean(bool),
-}
-
 impl Default for TextBudget {
     fn default() -> Self {
         Self { left: BUDGET }
@@ -81,35 +72,6 @@ impl Template {
         let mut renderer = Renderer { label, budget, scopes: Vec::new(), output: String::new() };
         renderer.block(self.nodes())?;
         Ok(renderer.output)
-    }
-}
-
-impl Datum {
-    /// As Go's templates see it.
-    fn is_true(&self) -> bool {
-        match self {
-            Self::Text(text) => !text.is_empty(),
-            Self::Integer(number) => *number != 0,
-            Self::Boolean(value) => *value,
-        }
-    }
-
-    /// As Go calls its type.
-    pub(super) fn type_name(&self) -> &'static str {
-        match self {
-            Self::Text(_) => "string",
-            Self::Integer(_) => "int",
-            Self::Boolean(_) => "bool",
-        }
-    }
-
-    /// For messages.
-    fn with_article(&self) -> &'static str {
-        match self {
-            Self::Text(_) => "a string",
-            Self::Integer(_) => "a number",
-            Self::Boolean(_) => "a boolean",
-        }
     }
 }
 

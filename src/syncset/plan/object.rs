@@ -3,13 +3,12 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use secrecy::ExposeSecret as _;
+use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use super::name::SyncSetName;
-use super::render::SecretContent;
-use super::spec::{Desired, DesiredPatch, SecretMapping};
+use super::spec::{Desired, DesiredPatch, SecretMapping, SecretSource};
 use crate::cluster::tool_marks::is_tool_mark;
 use crate::documents::has_owners;
 use crate::documents::{FIELD_POINTERS, FieldPointer, IGNORE_FIELDS, field_pointers};
@@ -114,6 +113,15 @@ fn part<'f>(
 ) -> Result<&'f mut Map<String, Value>, WrongPart> {
     let part = fields.entry(name).or_insert_with(|| json!({}));
     part.as_object_mut().ok_or(WrongPart { place, allowed: "an object" })
+}
+
+/// A mapped secret with its data.
+#[derive(Clone, Debug)]
+pub struct SecretContent {
+    /// What is not secret.
+    pub source: SecretSource,
+    /// The values in base64, by name.
+    pub data: BTreeMap<String, SecretString>,
 }
 
 /// The object that a mapping makes of a secret, not normalized yet.

@@ -9,18 +9,17 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use secrecy::SecretString;
 use serde_json::{Map, Value};
 
+use super::digest;
 use super::name::{ObjectRef, SyncSetKind};
+use super::object::{self, SecretContent};
 use super::parse::{describe, shown};
 use super::rows::Failure;
 use super::spec::{
     Desired, DesiredPatch, Header, Known, Patch, PatchType, Payload, Position, Rendered, Rendering, SecretMapping,
-    SecretSource,
 };
 use super::status::Reason;
-use super::{digest, object};
 use crate::cluster::BuiltIn;
 use crate::documents::{
     PATH_SEGMENT, PatchForm, PatchReader, Template, TextBudget, group_of, is_directive, is_forbidden_kind, is_kind,
@@ -29,15 +28,6 @@ use crate::documents::{
 
 /// The namespace of patches that name none.
 pub(in crate::syncset) const DEFAULT_NAMESPACE: &str = "default";
-
-/// A mapped secret with its data.
-#[derive(Clone, Debug)]
-pub struct SecretContent {
-    /// What is not secret.
-    pub source: SecretSource,
-    /// The values in base64, by name.
-    pub data: BTreeMap<String, SecretString>,
-}
 
 /// Why there is no content of a mapped secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -38,7 +38,7 @@ use crate::actor::Backoff;
 use crate::cluster::ObjectKey;
 use crate::inventory::config::{InventoryConfig, Wire};
 pub(in crate::inventory) use observe::Seen;
-pub(in crate::inventory) use outcomes::{ReadFailure, Refusal};
+pub(in crate::inventory) use outcomes::ReadFailure;
 use places::{MAX_RELEASES, STATUS_BUDGET};
 use registration::Registration;
 use release::Release;
@@ -93,6 +93,56 @@ pub(in crate::inventory) struct Moment {
     pub(in crate::inventory) at: Instant,
     /// As it is shown.
     pub(in crate::inventory) wall: jiff::Timestamp,
+}
+
+/// The time of the day.
+fn clock(time: jiff::Timestamp) -> String {
+    time.strftime("%H:%M:%S").to_string()
+}
+
+/// Why a body was not acknowledged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::inventory) enum Refusal {
+    /// It is sent again, after the time that the API asks for.
+    Later {
+        /// `HTTP503`, `NoAnswer`.
+        reason: String,
+        /// How long the API asks to wait.
+        after: Option<Duration>,
+        /// Whether the API may have taken it all the same: its answer was lost, or is an error of its own.
+        may_have_arrived: bool,
+    },
+    /// The token is not accepted, or there is none.
+    Unauthorized,
+    Rejected {
+        /// `HTTP400`.
+        reason: String,
+    },
+    /// It was not sent: the section's lease expires.
+    NotSent,
+    /// The section's lease has expired while it was being sent.
+    Interrupted,
+}
+
+impl Refusal {
+    /// What a status remembers.
+    fn of(rejection: &Rejection) -> Self {
+        Self::Rejected { reason: rejection.reason.clone() }
+    }
+
+    /// Whether the API may have taken the body.
+    fn may_have_arrived(&self) -> bool {
+        match self {
+            Self::Later { may_have_arrived, .. } => *may_have_arrived,
+            Self::Interrupted => true,
+            Self::Unauthorized | Self::Rejected { .. } | Self::NotSent => false,
+        }
+    }
+
+    /// Whether operators see it. A lease that expires is no failure.
+    fn is_failure(&self) -> bool {
+        !matches!(self, Self::NotSent | Self::Interrupted)
+    }
 }
 
 /// Attempts that failed, and when the next one is due.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::release::Known;
 use super::steps::PostKey;
-use super::{Index, Moment};
+use super::{Index, Moment, Refusal};
 use crate::cluster::ObjectKey;
 use crate::inventory::plan::release::{Recorded, Undecodable};
 use crate::inventory::plan::status::Rejection;
@@ -23,51 +23,6 @@ pub(in crate::inventory) enum ReadFailure {
     Elsewhere,
     /// The cluster did not answer as it should.
     Cluster(String),
-}
-
-/// Why a body was not acknowledged.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::inventory) enum Refusal {
-    /// It is sent again, after the time that the API asks for.
-    Later {
-        /// `HTTP503`, `NoAnswer`.
-        reason: String,
-        /// How long the API asks to wait.
-        after: Option<Duration>,
-        /// Whether the API may have taken it all the same: its answer was lost, or is an error of its own.
-        may_have_arrived: bool,
-    },
-    /// The token is not accepted, or there is none.
-    Unauthorized,
-    Rejected {
-        /// `HTTP400`.
-        reason: String,
-    },
-    /// It was not sent: the section's lease expires.
-    NotSent,
-    /// The section's lease has expired while it was being sent.
-    Interrupted,
-}
-
-impl Refusal {
-    /// What a status remembers.
-    pub(super) fn of(rejection: &Rejection) -> Self {
-        Self::Rejected { reason: rejection.reason.clone() }
-    }
-
-    /// Whether the API may have taken the body.
-    pub(super) fn may_have_arrived(&self) -> bool {
-        match self {
-            Self::Later { may_have_arrived, .. } => *may_have_arrived,
-            Self::Interrupted => true,
-            Self::Unauthorized | Self::Rejected { .. } | Self::NotSent => false,
-        }
-    }
-
-    /// Whether operators see it. A lease that expires is no failure.
-    pub(super) fn is_failure(&self) -> bool {
-        !matches!(self, Self::NotSent | Self::Interrupted)
-    }
 }
 
 impl Index {

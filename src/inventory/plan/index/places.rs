@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Index;
-use super::release::Release;
+use super::release::{Excluded, Release};
 use crate::cluster::ObjectKey;
 use crate::inventory::plan::status::{Condition, Entry};
 
@@ -17,24 +17,6 @@ pub(super) const STATUS_BUDGET: usize = 1_400_000;
 /// The most releases that are reported. About 700 bytes of the project's status are set aside for each, of which all may take 1.4 MB
 /// together: beyond that, further releases are not reported, either.
 pub(super) const MAX_RELEASES: usize = 2000;
-
-/// Why a release is not reported though it could be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Excluded {
-    /// There are as many as can be reported before it.
-    MaxReleases,
-    /// The status has no room for it.
-    StatusSize,
-}
-
-impl Excluded {
-    pub(super) fn explanation(self) -> &'static str {
-        match self {
-            Self::MaxReleases => "there are more releases than can be reported",
-            Self::StatusSize => "the project's status has no room for it",
-        }
-    }
-}
 
 impl Release {
     /// Whether it takes one of the places of reported releases: it was reported, or could be.

@@ -6,8 +6,8 @@
 use rand::rngs::StdRng;
 use tokio::time::Instant;
 
-use super::outcomes::{Refusal, capped};
-use super::{Retry, Wake};
+use super::outcomes::capped;
+use super::{Refusal, Retry, Wake};
 use crate::inventory::plan::status::{Registered, Rejection};
 
 /// The registration of the cluster.

@@ -6,15 +6,30 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::outcomes::Refusal;
-use super::places::Excluded;
-use super::steps::clock;
-use super::{Moment, Retry};
+use super::{Moment, Refusal, Retry, clock};
 use crate::cluster::ObjectKey;
 use crate::inventory::plan::body::{Body, Parts};
 use crate::inventory::plan::release::{Facts, Undecodable};
 use crate::inventory::plan::revision::{Revision, Stage};
 use crate::inventory::plan::status::{Entry, Rejection};
+
+/// Why a release is not reported though it could be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Excluded {
+    /// There are as many as can be reported before it.
+    MaxReleases,
+    /// The status has no room for it.
+    StatusSize,
+}
+
+impl Excluded {
+    pub(super) fn explanation(self) -> &'static str {
+        match self {
+            Self::MaxReleases => "there are more releases than can be reported",
+            Self::StatusSize => "the project's status has no room for it",
+        }
+    }
+}
 
 /// A record that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,9 +6,8 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::outcomes::Refusal;
 use super::release::{Posting, Release};
-use super::{Index, Moment, Wake};
+use super::{Index, Moment, Refusal, Wake, clock};
 use crate::cluster::ObjectKey;
 use crate::inventory::config::Wire;
 use crate::inventory::plan::body::idempotency_key;
@@ -329,9 +328,4 @@ fn is_announced(key: &ObjectKey, release: &Release, written: &Written) -> bool {
             == (&entry.app_id, entry.is_given, entry.sent, &entry.sent_hash, &wanted.body.hash)
     });
     is_written && release.is_sendable()
-}
-
-/// The time of the day.
-pub(super) fn clock(time: jiff::Timestamp) -> String {
-    time.strftime("%H:%M:%S").to_string()
 }

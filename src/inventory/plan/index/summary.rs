@@ -4,8 +4,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use super::release::waits_for;
-use super::steps::clock;
-use super::{Index, Moment, Refusal};
+use super::{Index, Moment, Refusal, clock};
 use crate::cluster::ObjectKey;
 
 /// The most releases that are named.

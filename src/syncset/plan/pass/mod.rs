@@ -28,11 +28,11 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
 
-pub use outcome::{End, Outcome, Progress, Release, Undeleted, Writes};
+pub use outcome::{End, Outcome, Progress, Release, Undeleted};
 pub use stored::telling;
 pub use target::{
     Address, Compared, Ending, Failed, List, Manager, Marks, PRUNE, Page, Refusal, Refused, Resolution, Seen, Takeover,
-    Target, Write, Written,
+    Target, Write, Writes, Written,
 };
 
 use super::name::ObjectRef;

@@ -7,42 +7,11 @@ use uuid::Uuid;
 use super::Pass;
 use super::item::KindKey;
 use super::stored::is_undetermined;
-use super::target::Seen;
+use super::target::{Seen, Writes};
 use crate::syncset::plan::name::{Digest, ObjectRef};
-use crate::syncset::plan::rows::{AppliedRow, Failure, PatchedRow, ResultRow};
+use crate::syncset::plan::rows::{AppliedRow, Failure, ResultRow};
 use crate::syncset::plan::status::Retry;
 use crate::syncset::plan::wanted::Deletions;
-
-/// What is to be written to the database, in one statement and under the cluster's claim.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Writes {
-    /// Rows to insert or replace.
-    pub applied: Vec<AppliedRow>,
-    /// Rows to delete.
-    pub forgotten: Vec<(ObjectRef, Uuid)>,
-    /// Those of them whose objects were deleted, or were found to be gone when they were to be deleted.
-    pub removed: Vec<(ObjectRef, Uuid)>,
-    /// Patches to insert or replace.
-    pub patched: Vec<PatchedRow>,
-    /// Patches to delete.
-    pub unpatched: Vec<(Uuid, usize)>,
-    /// Results to insert or replace.
-    pub results: Vec<ResultRow>,
-    /// Results to delete.
-    pub finished: Vec<Uuid>,
-}
-
-impl Writes {
-    /// Whether there is nothing to write.
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-
-    /// Whether the object of a forgotten row was deleted, or was found to be gone when it was to be deleted.
-    pub fn has_removed(&self, row: &(ObjectRef, Uuid)) -> bool {
-        self.removed.contains(row)
-    }
-}
 
 /// Why nothing was deleted although nobody wants an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use uuid::Uuid;
 
-use super::outcome::Writes;
-use super::target::is_of_apply;
+use super::target::{Writes, is_of_apply};
 use crate::syncset::plan::name::{Digest, ObjectRef};
 use crate::syncset::plan::rows::{AppliedRow, PatchedRow, ResultRow};
 

@@ -8,10 +8,41 @@ use jiff::Timestamp;
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::outcome::Writes;
 use crate::syncset::plan::name::{Digest, ObjectRef};
 use crate::syncset::plan::object::{ADOPTED, MANAGED, SYNCSET_ID};
+use crate::syncset::plan::rows::{AppliedRow, PatchedRow, ResultRow};
 use crate::syncset::plan::spec::{Behavior, PatchType};
+
+/// What is to be written to the database, in one statement and under the cluster's claim.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Writes {
+    /// Rows to insert or replace.
+    pub applied: Vec<AppliedRow>,
+    /// Rows to delete.
+    pub forgotten: Vec<(ObjectRef, Uuid)>,
+    /// Those of them whose objects were deleted, or were found to be gone when they were to be deleted.
+    pub removed: Vec<(ObjectRef, Uuid)>,
+    /// Patches to insert or replace.
+    pub patched: Vec<PatchedRow>,
+    /// Patches to delete.
+    pub unpatched: Vec<(Uuid, usize)>,
+    /// Results to insert or replace.
+    pub results: Vec<ResultRow>,
+    /// Results to delete.
+    pub finished: Vec<Uuid>,
+}
+
+impl Writes {
+    /// Whether there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Whether the object of a forgotten row was deleted, or was found to be gone when it was to be deleted.
+    pub fn has_removed(&self, row: &(ObjectRef, Uuid)) -> bool {
+        self.removed.contains(row)
+    }
+}
 
 /// A cluster and the database of the hub, as a pass needs them. Every request asks for metadata only.
 pub trait Target {

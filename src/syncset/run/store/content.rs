@@ -5,8 +5,7 @@ use std::sync::LazyLock;
 use uuid::Uuid;
 
 use super::columns::{AppliedColumns, PatchedColumns};
-use super::snapshot::read;
-use super::{PassStore, StoreError, Turn};
+use super::{PassStore, StoreError, Turn, read};
 use crate::db::{self, Row, Text, Type, column};
 use crate::documents::{IS_WHOLE, ListError};
 use crate::syncset::plan::rows::{AppliedRow, PatchedRow};

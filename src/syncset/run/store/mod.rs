@@ -20,6 +20,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::db::Database;
 
+use columns::UnreadableColumn;
 pub use content::{Content, Lacking, MOST_ROWS, PayloadRow, SealedSecret, Sent};
 pub use error::StoreError;
 pub use proposal::ClusterPlace;
@@ -53,4 +54,13 @@ impl PassStore {
         // The semaphore is never closed.
         Turn { _permit: self.turns.acquire().await.ok() }
     }
+}
+
+/// The rows of a table that were read as JSON.
+fn read<C, T: TryFrom<C, Error = UnreadableColumn>>(
+    columns: Vec<C>,
+    table: &'static str,
+) -> Result<Vec<T>, StoreError> {
+    let rows: Result<Vec<T>, _> = columns.into_iter().map(T::try_from).collect();
+    rows.map_err(|source| StoreError::Row { table, source })
 }

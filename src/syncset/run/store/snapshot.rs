@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use super::columns::{ClusterColumns, GuardColumns, ResultColumns, UnreadableColumn, kind, some_time, time};
-use super::{PassStore, Sent, StoreError};
+use super::{PassStore, Sent, StoreError, read};
 use crate::cluster::tool_marks::LAST_APPLIED;
 use crate::db::{Row, Text, Type, column};
 use crate::documents::{Document, IS_WHOLE, ListError};
@@ -377,14 +377,6 @@ impl Snapshot {
 fn parsed<T: DeserializeOwned>(row: &Row, index: usize, table: &'static str) -> Result<T, StoreError> {
     let text: &str = column(QUERY, row, index)?;
     serde_json::from_str(text).map_err(|source| StoreError::Json { table, source })
-}
-
-pub(super) fn read<C, T: TryFrom<C, Error = UnreadableColumn>>(
-    columns: Vec<C>,
-    table: &'static str,
-) -> Result<Vec<T>, StoreError> {
-    let rows: Result<Vec<T>, _> = columns.into_iter().map(T::try_from).collect();
-    rows.map_err(|source| StoreError::Row { table, source })
 }
 
 impl Awaited {
