@@ -3,7 +3,7 @@ use uuid::Uuid;
 
 use super::*;
 use crate::syncset::plan::name::SyncSetName;
-use crate::syncset::plan::spec::{Behavior, Mode};
+use crate::syncset::plan::spec::{Behavior, Mode, SecretSource};
 
 fn header(secrets: Vec<SecretMapping>) -> Header {
     Header {
