@@ -100,7 +100,7 @@ impl Subscriber for Follower<'_> {
             let began = Instant::now();
             let turn = self.turn(dispatch).await?;
             let pause = (began.elapsed() * 4).min(LONGEST_PAUSE);
-            // Done even if there is more to read, so that syncsets with nothing left to delete are released.
+            // Done even if there is more to read, so that the deletions of syncsets with nothing left to delete are held no more.
             if tidy_at <= Instant::now() {
                 self.tidy(dispatch).await?;
                 tidy_at = Instant::now() + TIDY_EVERY;

@@ -14,7 +14,7 @@
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::suspended::{Released, SuspendedSyncset};
+use super::suspended::{Resumed, SuspendedSyncset};
 use super::{DispatchError, ids};
 use crate::db::{Database, Json, Row, Transaction, Type, column};
 use crate::syncset::plan::guard::{APPROVE, Amount, Approval, Cause, SyncsetState, Tally, TrackedObjects};
@@ -36,7 +36,7 @@ pub(super) struct Decisions {
     /// Syncsets whose deletions are suspended from now on.
     pub(super) suspended: Vec<SuspendedSyncset>,
     /// Syncsets whose deletions are suspended no more: the clusters where they track objects have to be asked for.
-    pub(super) released: Vec<Released>,
+    pub(super) resumed: Vec<Resumed>,
 }
 
 /// The guard in one turn of the dispatcher.
@@ -265,7 +265,7 @@ impl DeletionGuard<'_> {
                 tracks: tally.tracks,
                 since: None,
             }),
-            None if was_suspended => decisions.released.push(Released::new(id, kind, &namespace, &name)),
+            None if was_suspended => decisions.resumed.push(Resumed::new(id, kind, &namespace, &name)),
             _ => {}
         }
         decisions.guards.push(StoredGuard {
@@ -348,7 +348,7 @@ impl Decisions {
                 "mass change is held until it is approved"
             );
         }
-        for Released { label: syncset, .. } in &self.released {
+        for Resumed { label: syncset, .. } in &self.resumed {
             tracing::info!(syncset, "mass change is no longer held");
         }
     }

@@ -42,7 +42,7 @@ const WITHIN: Duration = Duration::from_secs(8);
 
 /// The claim in parameters $1 and $2, and the cursor in $3, of which each may be null; in the database that was read: one that was
 /// failed over to since has another origin until its versions are renumbered.
-const HELD: &str = "name = 'dispatcher' and ($1::text is null or holder = $1 and token = $2 and until > clock_timestamp()) \
+const CLAIMED: &str = "name = 'dispatcher' and ($1::text is null or holder = $1 and token = $2 and until > clock_timestamp()) \
      and ($3::bigint is null or cursor = $3) and (select origin = towline_origin() from towline_meta)";
 
 /// Why a turn of the dispatcher has failed. Its cursor has not moved, unless an answer was lost.
@@ -92,7 +92,7 @@ async fn begin_locked(
     // Commands and writers of a syncset wait for its rollout's row, and renewals of work for the rows that are asked for: 3 s at a time,
     // and they have 20 s. A process that stops here must not hold them for longer.
     let text = format!(
-        "select set_config('idle_in_transaction_session_timeout', '3s', true) from towline_claim where {HELD} for update"
+        "select set_config('idle_in_transaction_session_timeout', '3s', true) from towline_claim where {CLAIMED} for update"
     );
     let is_locked = transaction.execute("lock_dispatcher", &text, &params).await? > 0;
     Ok(is_locked.then_some(transaction))

@@ -87,7 +87,7 @@ const GUARDS: &str = "delete from towline_guard g where gone and not held and si
        and not exists (select from towline_applied a where a.syncset = g.syncset and a.tracked)";
 const LOST: &str = "delete from towline_lost l where not exists (select from towline_applied a \
        where a.syncset = l.syncset and a.cluster = l.cluster and a.tracked and not a.adopted)";
-const HELD: &str = "(select from towline_claim where name = 'dispatcher' and holder = $1 and token = $2 and until > clock_timestamp())";
+const CLAIMED: &str = "(select from towline_claim where name = 'dispatcher' and holder = $1 and token = $2 and until > clock_timestamp())";
 
 pub(super) async fn tidy(database: &Database, grant: &Grant) -> Result<(), DispatchError> {
     let holder = grant.holder.as_str();
@@ -99,7 +99,7 @@ pub(super) async fn tidy(database: &Database, grant: &Grant) -> Result<(), Dispa
         WINDOW.as_secs()
     );
     for (query, text) in [("tidy_guards", GUARDS), ("tidy_lost", LOST), ("tidy_deleted", &*deleted)] {
-        database.execute(query, &format!("{text} and exists {HELD}"), &params).await?;
+        database.execute(query, &format!("{text} and exists {CLAIMED}"), &params).await?;
     }
     Ok(())
 }

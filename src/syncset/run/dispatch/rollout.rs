@@ -198,7 +198,7 @@ impl Dispatch {
         let (after, moves) = decide(subject.id, spec, &guarded, &observed, elapsed);
         let is_same = Rollout { clock: before.clock, ..after.clone() } == *before;
         let is_stored = !is_same || !moves.is_empty() || after.clock.saturating_sub(before.clock) >= STORE_EVERY;
-        let mut clusters = concerned(&mut transaction, &Concern::default(), &decisions.released).await?;
+        let mut clusters = concerned(&mut transaction, &Concern::default(), &decisions.resumed).await?;
         if is_stored {
             write(&mut transaction, subject.id, &after, &moves).await?;
             clusters.extend(moved(before, &after, &moves, &observed));

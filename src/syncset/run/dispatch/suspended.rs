@@ -81,7 +81,7 @@ pub async fn approve(
 /// Returns whether it was suspended.
 async fn approve_one(database: &Database, suspended: &SuspendedSyncset, by: &Author) -> Result<bool, DispatchError> {
     // A check that has read the row before is repeated. What has been checked again since it was read may delete something else.
-    const RELEASE: &str = "update towline_guard set held = false, cause = null, since = clock_timestamp() \
+    const RESUME: &str = "update towline_guard set held = false, cause = null, since = clock_timestamp() \
          where syncset = $1::text::uuid and held and cause is distinct from 'unreadable' and generation = $2 and clusters = $3 \
            and revision is not distinct from $4";
     const APPROVE: &str = "update towline_lost set approved = objects, approved_precious = precious, counted = false where syncset = $1::text::uuid";
@@ -98,7 +98,7 @@ async fn approve_one(database: &Database, suspended: &SuspendedSyncset, by: &Aut
     // The guard's decisions are written under a lock of the same row.
     let begun = begin_locked(database, "approve", None, None).await?;
     let mut transaction = begun.ok_or(DispatchError::Restoring)?;
-    if transaction.execute("approve_syncset", RELEASE, &as_read).await? == 0 {
+    if transaction.execute("approve_syncset", RESUME, &as_read).await? == 0 {
         return Ok(false);
     }
     transaction.execute("approve_losses", APPROVE, &params).await?;
@@ -178,13 +178,13 @@ impl SuspendedSyncset {
 
 /// A syncset that is suspended no more.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Released {
+pub(super) struct Resumed {
     pub(super) id: Uuid,
     /// `SelectorSyncSet monitoring`.
     pub(super) label: String,
 }
 
-impl Released {
+impl Resumed {
     /// One with this kind, namespace and name.
     pub(super) fn new(id: Uuid, kind: &str, namespace: &str, name: &str) -> Self {
         Self { id, label: label(kind, &argument(id, namespace, name)) }

@@ -12,8 +12,8 @@ use super::guard::{Decisions, DeletionGuard, READ_AT_ONCE, everything, tracking}
 use super::log::{Change, Read, TurnStep, read};
 use super::remove::{remove, remove_all, tidy};
 use super::selection::condition;
-use super::suspended::{Released, tracked};
-use super::{DispatchError, HELD, begin_locked, ids};
+use super::suspended::{Resumed, tracked};
+use super::{CLAIMED, DispatchError, begin_locked, ids};
 use crate::db::{Database, Transaction, Type, column};
 use crate::documents::{Broker, Grant, Parameters, WorkQueue, renumber};
 use crate::syncset::run::store::RESYNC;
@@ -41,7 +41,7 @@ pub struct Turn {
     /// Syncsets whose deletions are suspended from now on.
     pub suspended: usize,
     /// Syncsets whose deletions are suspended no more.
-    pub released: usize,
+    pub resumed: usize,
 }
 
 enum CheckEnd {
@@ -53,7 +53,7 @@ enum CheckEnd {
 impl Turn {
     fn count(&mut self, decisions: &Decisions) {
         self.suspended += decisions.suspended.len();
-        self.released += decisions.released.len();
+        self.resumed += decisions.resumed.len();
     }
 }
 
@@ -146,7 +146,7 @@ impl Dispatch {
         }
         turn.count(&decisions);
         let concern = mappers(&mut transaction, concern).await?;
-        let clusters = concerned(&mut transaction, &concern, &decisions.released).await?;
+        let clusters = concerned(&mut transaction, &concern, &decisions.resumed).await?;
         turn.asked = ask(&mut transaction, &clusters, true).await?;
         move_cursor(&mut transaction, read.last).await?;
         transaction.commit().await?;
@@ -242,7 +242,7 @@ impl Dispatch {
         if !decisions.write(&mut transaction).await? {
             return Ok(false);
         }
-        let clusters = concerned(&mut transaction, &Concern::default(), &decisions.released).await?;
+        let clusters = concerned(&mut transaction, &Concern::default(), &decisions.resumed).await?;
         ask(&mut transaction, &clusters, true).await?;
         transaction.commit().await?;
         decisions.announce();
@@ -259,7 +259,7 @@ impl Dispatch {
             (&read.head.cursor as _, Type::INT8),
             (&read.last as _, Type::INT8),
         ];
-        let text = format!("update towline_claim set cursor = $4 where {HELD}");
+        let text = format!("update towline_claim set cursor = $4 where {CLAIMED}");
         match self.database.execute("pass_over", &text, &params).await? {
             0 => Err(DispatchError::LeaseExpired),
             _ => Ok(()),
@@ -332,10 +332,10 @@ pub(super) async fn mappers(
 pub(super) async fn concerned(
     transaction: &mut Transaction<'static>,
     concern: &Concern,
-    released: &[Released],
+    resumed: &[Resumed],
 ) -> Result<Vec<Uuid>, DispatchError> {
     const QUERY: &str = "concerned_clusters";
-    if concern.is_empty() && released.is_empty() {
+    if concern.is_empty() && resumed.is_empty() {
         return Ok(Vec::new());
     }
     let mut parameters = Parameters::default();
@@ -357,13 +357,13 @@ pub(super) async fn concerned(
             text.push_str(" union select c.id::text from clusters c where ");
             text.push_str(&condition);
         }
-        if !released.is_empty() {
-            let released = parameters.texts(Some(released.iter().map(|released| released.id.to_string()).collect()));
-            let of_released = format!(
-                " union select t.cluster::text from unnest({released}::text[]::uuid[]) i(id) cross join lateral ({}) t",
+        if !resumed.is_empty() {
+            let resumed = parameters.texts(Some(resumed.iter().map(|resumed| resumed.id.to_string()).collect()));
+            let of_resumed = format!(
+                " union select t.cluster::text from unnest({resumed}::text[]::uuid[]) i(id) cross join lateral ({}) t",
                 tracked("i.id")
             );
-            text.push_str(&of_released);
+            text.push_str(&of_resumed);
         }
         text
     };

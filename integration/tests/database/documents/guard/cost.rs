@@ -75,7 +75,7 @@ fn checking_costs_the_same_statements_however_many_clusters_there_are() {
         assert_eq!((suspended[0].clusters, suspended[0].tracks), (10_000, 10_000));
         writer.version(document(Kind::Cluster, "n1", 1, json!({}), &PROD)).await;
         writer.version(selector(4, &selects, 5, &[])).await;
-        assert_eq!(leader.turn().await.released, 1);
+        assert_eq!(leader.turn().await.resumed, 1);
     });
 }
 

@@ -112,7 +112,7 @@ fn labels_that_are_wiped_at_once_delete_nothing() {
             world.relabels(number, &TEST).await;
         }
         let turn = world.leader.turn().await;
-        assert_eq!((turn.changes, turn.suspended, turn.released), (30, 1, 0));
+        assert_eq!((turn.changes, turn.suspended, turn.resumed), (30, 1, 0));
         assert_eq!((world.suspended().await, world.deleted().await), (Some((30, 30, Cause::Many)), 0));
     });
 }

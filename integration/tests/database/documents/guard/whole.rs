@@ -250,7 +250,7 @@ fn what_can_be_read_by_now_is_checked_again() {
             (Some((0, 0, Cause::Unreadable)), Deletions::Suspended)
         );
         let turn = world.leader.dispatch.tidy(&world.leader.grant).await.expect("it is checked again");
-        assert_eq!((turn.released, turn.suspended, asked(&world.stage).await.len()), (1, 0, 12));
+        assert_eq!((turn.resumed, turn.suspended, asked(&world.stage).await.len()), (1, 0, 12));
         assert_eq!((world.suspended().await, world.deletions().await), (None, Deletions::Allowed));
     });
 }
