@@ -322,7 +322,7 @@ impl Cluster {
         }
     }
 
-    /// Waits for room, and without a session actor until the cluster [may be asked](Reach): for so long if it does not answer.
+    /// Waits for room, and without a session actor until the cluster [may be asked](super::reach): for so long if it does not answer.
     pub(super) async fn admit(&self, patience: Option<Duration>) -> Result<Pass<'_>, Error> {
         let limiter = &self.shared.limiter;
         let pass = match &self.shared.reach {
@@ -332,7 +332,7 @@ impl Cluster {
         pass.map_err(|reason| self.unavailable(&reason))
     }
 
-    /// Ends the pass of a request that failed in this way, if it did. After [`Reach::answered`], which those who wait for
+    /// Ends the pass of a request that failed in this way, if it did. After `Reach::answered`, which those who wait for
     /// the pass go by.
     pub(super) fn done(&self, pass: Pass<'_>, failure: Option<&Error>) {
         if let Pass::Together(permit) = pass {
@@ -340,7 +340,7 @@ impl Cluster {
         }
     }
 
-    /// Sends a request when the cluster [may be asked](Reach). The request is built at that moment, and its deadline counts
+    /// Sends a request when the cluster [may be asked](super::reach). The request is built at that moment, and its deadline counts
     /// from then on. Denials are not recorded: the caller decides when to ask again.
     pub async fn exchange_in_turn<'r, T: DeserializeOwned>(
         &self,
