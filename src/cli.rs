@@ -23,7 +23,7 @@ use crate::job::output::Format;
 use crate::telemetry::LONG_VERSION;
 pub use client::Error;
 use orders::Remote;
-pub use plugin::{Plugin, command_line as plugin_command_line};
+pub use plugin::{Plugin, PodChoice, at_hub, command_line as plugin_command_line};
 
 /// The command line of `towline`.
 #[derive(Debug, Parser)]
@@ -101,8 +101,8 @@ pub enum Given {
     Own(Command),
     /// One that kubectl runs.
     Plugin(Plugin),
-    /// One of a job, with its arguments.
-    OfJob(Box<JobCommand>, ArgMatches),
+    /// One of a job, with its arguments; through kubectl, with the pods that it is for.
+    OfJob(Box<JobCommand>, ArgMatches, Option<PodChoice>),
 }
 
 /// What [`to_section`] appends to a command.
@@ -134,7 +134,10 @@ pub fn man_pages(jobs: JobList, directory: &Path) -> std::io::Result<()> {
 pub fn parse(arguments: impl IntoIterator<Item = OsString>, jobs: JobList) -> Result<Given, clap::Error> {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     if arguments.first().is_some_and(|program| plugin::is_plugin(program)) {
-        return Plugin::parse(arguments).map(Given::Plugin);
+        return plugin::parse(arguments, jobs).map(|typed| match typed {
+            plugin::Typed::Own(plugin) => Given::Plugin(plugin),
+            plugin::Typed::OfJob(pods, command, matches) => Given::OfJob(command, matches, Some(pods)),
+        });
     }
     let arguments = to_section(arguments, jobs);
     let arguments = jobs.commands().fold(arguments, |arguments, command| command.with_two_dashes(arguments));
@@ -143,7 +146,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>, jobs: JobList) -> Re
     if let Some((name, of_command)) = matches.subcommand()
         && let Some(command) = jobs.commands().find(|command| command.arguments.get_name() == name)
     {
-        return Ok(Given::OfJob(Box::new(command), of_command.clone()));
+        return Ok(Given::OfJob(Box::new(command), of_command.clone(), None));
     }
     Ok(Given::Own(Cli::from_arg_matches_mut(&mut matches)?.command))
 }
@@ -208,7 +211,7 @@ mod tests {
     fn parse(line: &str) -> Result<Command, clap::Error> {
         match super::parse(line.split(' ').map(OsString::from), JOBS)? {
             Given::Own(command) => Ok(command),
-            Given::OfJob(command, _) => panic!("{line}: {}", command.arguments.get_name()),
+            Given::OfJob(command, ..) => panic!("{line}: {}", command.arguments.get_name()),
             Given::Plugin(plugin) => panic!("{line}: {plugin:?}"),
         }
     }
@@ -380,7 +383,7 @@ mod tests {
             ("towline status-sync --remove-triggers", "status-sync"),
             ("towline release a.toml --finalizer example.com/edge --list", "release"),
         ] {
-            let Ok(Given::OfJob(command, _)) = super::parse(line.split(' ').map(OsString::from), JOBS) else {
+            let Ok(Given::OfJob(command, ..)) = super::parse(line.split(' ').map(OsString::from), JOBS) else {
                 panic!("{line}")
             };
             assert_eq!(command.arguments.get_name(), expected);

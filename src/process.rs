@@ -36,9 +36,12 @@ pub fn execute(jobs: JobList, arguments: impl IntoIterator<Item = OsString>) -> 
             block_on(async { answered(remote.execute(&mut std::io::stdout()).await) })
         }
         Given::Plugin(plugin) => block_on(async { answered(plugin.execute(&mut std::io::stdout()).await) }),
-        Given::OfJob(command, matches) => match command.execute(&matches, &jobs) {
+        Given::OfJob(command, matches, pods) => match command.execute(&matches, &jobs) {
             Ok(Order::Run(config)) => run(*config, jobs),
-            Ok(Order::Task(task)) => block_on(task),
+            Ok(Order::Task(task)) => match pods {
+                None => block_on(task),
+                Some(pods) => block_on(async { answered(cli::at_hub(&pods, task).await) }),
+            },
             Err(error) => misconfigured(&error),
         },
     }

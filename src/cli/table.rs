@@ -133,6 +133,14 @@ pub(super) fn detached(name: &str, local_gone: bool, status: &Value) -> Result<S
     if report.get("mode").and_then(Value::as_str) == Some("dry_run") {
         return Err(format!("section {name} is a dry run, which writes nothing: set `dry_run = false` to detach it"));
     }
+    if report.pointer("/election/held") == Some(&Value::Bool(false)) {
+        return Err(format!("section {name}: {}", plain(report.get("message"))));
+    }
+    // Without its local cluster it needs less than its report is about.
+    let readiness = |key: &str| report.pointer(&format!("/readiness/{key}")).and_then(Value::as_str);
+    if let (false, Some("unreachable" | "not_ready")) = (local_gone, readiness("state")) {
+        return Err(format!("section {name}: {}", one_line(readiness("reason").unwrap_or("it is not ready"))));
+    }
     let overview = report.get("overview");
     let of = |key: &str| plain(overview.and_then(|overview| overview.get(key)));
     let (flow, subject, total) = (of("flow"), of("subject"), of("total"));
@@ -541,6 +549,14 @@ hu/orders-7   overwrite   was on edge before
         assert_eq!(refused("other", &document()), "no section other; sections: addons, databases, others, queues");
         assert_eq!(refused("other", &json!({"sections": {}})), "no section other; sections: there are none");
         assert_eq!(refused("addons", &document()), "section addons: the job lease has nothing to detach");
+        let mut lost = document();
+        lost["sections"]["databases"]["readiness"] = json!({"state": "unreachable", "reason": "cluster edge: refused"});
+        assert_eq!(refused("databases", &lost), "section databases: cluster edge: refused");
+        assert!(detached("databases", true, &lost).is_ok());
+        let mut elsewhere = document();
+        elsewhere["sections"]["databases"]["election"] = json!({"held": false});
+        elsewhere["sections"]["databases"]["message"] = "runs in replica b".into();
+        assert_eq!(refused("databases", &elsewhere), "section databases: runs in replica b");
         let mut dry = document();
         dry["sections"]["databases"]["mode"] = "dry_run".into();
         assert!(refused("databases", &dry).starts_with("section databases is a dry run"));

@@ -4,6 +4,7 @@
 //! Redirects are not followed, since they could send the token to another server. Nothing is sent twice, except when a kept
 //! connection was closed before it took the request; callers decide about other retries by [`Error::retry`].
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +19,7 @@ use hyper_util::client::legacy::Client as HyperClient;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tower::BoxError;
 
-use super::connector::{Connector, direct};
+use super::connector::{Connector, direct, direct_to};
 use super::networks::DeniedNetworks;
 use super::proxy::{Proxy, of_environment};
 use super::token::BearerToken;
@@ -36,6 +37,8 @@ pub struct ClientSettings {
     pub authorities: Option<PathBuf>,
     /// Most bytes that are read of an answer.
     pub largest_answer: usize,
+    /// Where its connections go, if not to its host: something on this machine forwards them. Its TLS is still that of its host.
+    pub forwarded: Option<SocketAddr>,
 }
 
 #[derive(Clone)]
@@ -180,7 +183,7 @@ impl Client {
     }
 
     async fn within(settings: ClientSettings, variable: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
-        let ClientSettings { server, authorities, largest_answer } = settings;
+        let ClientSettings { server, authorities, largest_answer, forwarded } = settings;
         let authority = server.authority().filter(|authority| !authority.as_str().contains('@'));
         let is_known = matches!(server.scheme_str(), Some("http" | "https")) && server.query().is_none();
         let name = authority.filter(|_| is_known).ok_or(Error::Address)?.as_str().into();
@@ -195,9 +198,10 @@ impl Client {
         });
         // Its server is the operator's choice.
         let denied = DeniedNetworks::default();
-        let connector = match proxy {
-            None => direct(&denied),
-            Some(proxy) => {
+        let connector = match (forwarded, proxy) {
+            (Some(address), _) => direct_to(address, &denied).map_err(Error::Build)?,
+            (None, None) => direct(&denied),
+            (None, Some(proxy)) => {
                 proxy.connector(&denied, |tcp| Ok::<_, Error>(HttpsConnector::from((tcp, Arc::clone(&tls)))))?
             }
         };

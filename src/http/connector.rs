@@ -2,6 +2,7 @@
 //! noticed (`TCP_USER_TIMEOUT`, keep-alive), and closing discards unsent data. Through a proxy, the connection carries a
 //! tunnel ([`Proxy`](super::Proxy)). TLS to the server goes on top.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use http::Uri;
@@ -38,6 +39,13 @@ pub type Connector = BoxCloneSyncService<Uri, Stream, BoxError>;
 /// Connections without a proxy, to addresses outside of these networks.
 pub fn direct(denied: &DeniedNetworks) -> Connector {
     BoxCloneSyncService::new(tcp(denied).map_response(MaybeHttpsStream::Http))
+}
+
+/// The same to one address, whichever server they are for.
+pub(super) fn direct_to(address: SocketAddr, denied: &DeniedNetworks) -> Result<Connector, http::Error> {
+    let at = Uri::builder().scheme("http").authority(address.to_string()).path_and_query("/").build()?;
+    let tcp = tcp(denied).map_response(MaybeHttpsStream::Http).map_request(move |_: Uri| at.clone());
+    Ok(BoxCloneSyncService::new(tcp))
 }
 
 pub(super) fn tcp(denied: &DeniedNetworks) -> Tcp {

@@ -1,6 +1,7 @@
 //! Commands that are clients of the hub's API: how they reach it, and how they tell what went wrong.
 
 use std::fmt::Write;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -34,6 +35,15 @@ pub struct HubAccess {
     /// PEM file of certificate authorities that are trusted besides the system's
     #[arg(long, value_name = "FILE")]
     certificate_authority: Option<PathBuf>,
+}
+
+tokio::task_local! {
+    static FORWARDED: SocketAddr;
+}
+
+/// Does the work of a command whose connections to the hub go to this address instead, from where they are forwarded.
+pub async fn forwarded<T>(address: SocketAddr, work: impl Future<Output = T>) -> T {
+    FORWARDED.scope(address, work).await
 }
 
 /// Why a command of a client fails.
@@ -135,6 +145,7 @@ impl HubClient {
             server: access.hub.clone(),
             authorities: access.certificate_authority.clone(),
             largest_answer: LARGEST_ANSWER,
+            forwarded: FORWARDED.try_with(|address| *address).ok(),
         };
         Ok(Self { client: Client::new(settings).await?, token })
     }

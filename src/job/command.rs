@@ -20,6 +20,9 @@ pub struct JobCommand {
     pub arguments: clap::Command,
     /// Whether its long options may also have one dash, as in Go's `flag` package.
     pub takes_single_dashes: bool,
+    /// Whether it is also a command of `kubectl towline`: a client of the hub's API without an option that means something else there, as
+    /// `--namespace` does.
+    pub is_of_plugin: bool,
     execute: Box<Execute>,
 }
 
@@ -47,6 +50,7 @@ impl JobCommand {
             // The documentation of `A` would overwrite a text that is set before.
             arguments: A::augment_args(clap::Command::new(name)).about(about).long_about(None),
             takes_single_dashes: false,
+            is_of_plugin: false,
             execute: Box::new(move |matches, load| {
                 // The command that `A` defines has parsed the arguments.
                 execute(A::from_arg_matches(matches).unwrap_or_else(|error| error.exit()), load)
@@ -64,6 +68,12 @@ impl JobCommand {
     #[must_use]
     pub fn with_single_dashes(mut self) -> Self {
         self.takes_single_dashes = true;
+        self
+    }
+
+    #[must_use]
+    pub fn also_of_plugin(mut self) -> Self {
+        self.is_of_plugin = true;
         self
     }
 

@@ -34,7 +34,7 @@ fn commands() -> Vec<String> {
 
 /// Those of `kubectl towline`, without the options that they have as commands of `towline`.
 fn commands_of_the_plugin() -> Vec<String> {
-    let line = plugin_command_line();
+    let line = plugin_command_line(JOBS);
     let name = line.get_name();
     let options = line.get_arguments().filter_map(|argument| Some(format!("{name} --{}", argument.get_long()?)));
     let commands = line.get_subcommands().filter(|command| !command.is_hide_set());

@@ -19,7 +19,7 @@ pub enum Error {
     #[error("{}", nobody(place, release.as_deref(), there))]
     NoPods { place: String, release: Option<String>, there: Vec<Release> },
     /// Nothing has been sent to it.
-    #[error("failed to reach the admin server of {replica}: {reason}")]
+    #[error("failed to reach {replica}: {reason}")]
     Unreached { replica: String, reason: String },
     #[error("lost the connection to {replica}, which may have carried out the order: {reason}")]
     Interrupted { replica: String, reason: String },

@@ -27,7 +27,7 @@ const LONGEST_OPEN: Duration = Duration::from_secs(5);
 
 /// Which pods a command is for.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
-pub(super) struct PodChoice {
+pub struct PodChoice {
     /// Kubeconfig file
     #[arg(long, global = true, value_name = "FILE")]
     pub(super) kubeconfig: Option<PathBuf>,
@@ -128,9 +128,9 @@ impl Pods {
         }
     }
 
-    /// Connects to the admin server of a replica.
-    pub(super) async fn open(&self, replica: &Replica) -> Result<Forwarded, Error> {
-        let port = replica.port.clone().map_err(|fault| unreached(replica, &fault))?;
+    /// Connects to a port of a replica.
+    pub(super) async fn open(&self, replica: &Replica, port: &Result<u16, String>) -> Result<Forwarded, Error> {
+        let port = *port.as_ref().map_err(|fault| unreached(replica, fault))?;
         let api: Api<Pod> = Api::namespaced(self.client()?, &replica.namespace);
         let opened = tokio::time::timeout(LONGEST_OPEN, api.portforward(&replica.name, &[port])).await;
         let late = |_| {
@@ -155,7 +155,7 @@ impl Pods {
     ) -> Result<Value, client::Error> {
         // In its pod the daemon is where it would be on this machine.
         let request = request(&AdminUrl::default(), method, path, token_file).await?;
-        let Forwarded { stream, fault, _open } = self.open(replica).await?;
+        let Forwarded { stream, fault, _open } = self.open(replica, &replica.admin).await?;
         tokio::select! {
             biased;
             Some(fault) = fault => Err(if *method == Method::GET {

@@ -2,24 +2,24 @@
 //! their admin servers, and runs the commands of [`Remote`] on all of them as on one daemon.
 //!
 //! `pods` chooses the replicas, `replicas` merges what they say and finds the one that runs a section: both are pure. `forward` talks to the API
-//! server, and `page` serves the page at an address of this machine.
+//! server, and `local` serves the page, and the hub's API to commands of jobs, at an address of this machine.
 
 pub(super) mod error;
 mod forward;
-mod page;
+mod local;
 mod pods;
 mod replicas;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use futures::future::join_all;
 use http::{Method, StatusCode};
 use serde_json::Value;
@@ -27,10 +27,12 @@ use serde_json::Value;
 use super::client::{self, Daemon};
 use super::orders::{ExplainCommand, Remote, ResyncCommand};
 use crate::cluster::full_text;
-use crate::job::command::{Exit, complain};
+use crate::job::JobList;
+use crate::job::command::{Exit, JobCommand, complain};
 use crate::telemetry::LONG_VERSION;
 use error::Error;
-use forward::{PodChoice, Pods};
+pub use forward::PodChoice;
+use forward::Pods;
 use pods::Replica;
 use replicas::{NotRun, Said, merged, runner, silent};
 
@@ -76,36 +78,59 @@ pub(super) fn is_plugin(program: &OsStr) -> bool {
 }
 
 /// The whole command line.
-pub fn command_line() -> clap::Command {
+pub fn command_line(jobs: JobList) -> clap::Command {
     const ADMIN: &str = "admin";
     let has_address = |command: &clap::Command| command.get_arguments().any(|argument| argument.get_id() == ADMIN);
-    Plugin::command().mut_subcommands(|command| {
+    let own = Plugin::command().mut_subcommands(|command| {
         // The address is what this finds by itself.
         if has_address(&command) { command.mut_arg(ADMIN, |argument| argument.hide(true)) } else { command }
-    })
+    });
+    own.subcommands(of_jobs(jobs).map(|command| command.arguments))
+}
+
+fn of_jobs(jobs: JobList) -> impl Iterator<Item = JobCommand> {
+    jobs.commands().filter(|command| command.is_of_plugin)
+}
+
+/// What was typed: a command of its own, or one of a job with its arguments.
+pub(super) enum Typed {
+    Own(Plugin),
+    OfJob(PodChoice, Box<JobCommand>, ArgMatches),
+}
+
+pub(super) fn parse(arguments: impl IntoIterator<Item = OsString>, jobs: JobList) -> Result<Typed, clap::Error> {
+    let mut matches = command_line(jobs).try_get_matches_from(arguments)?;
+    if let Some((name, of_command)) = matches.subcommand() {
+        if let Some(command) = of_jobs(jobs).find(|command| command.arguments.get_name() == name) {
+            return Ok(Typed::OfJob(PodChoice::from_arg_matches(&matches)?, Box::new(command), of_command.clone()));
+        }
+        let has_address = of_command.ids().any(|id| id == "admin");
+        if has_address && of_command.value_source("admin") == Some(ValueSource::CommandLine) {
+            let text = "`kubectl towline` finds the daemon by itself: --admin is an option of `towline`";
+            return Err(command_line(jobs).error(ErrorKind::UnknownArgument, text));
+        }
+    }
+    Plugin::from_arg_matches_mut(&mut matches).map(Typed::Own)
+}
+
+/// Does the work of a job's command, with the hub's API of the release that was chosen.
+pub async fn at_hub(choice: &PodChoice, work: impl Future<Output = Exit>) -> Result<Exit, client::Error> {
+    let pods = Pods::of(choice).await?;
+    // It may send a token.
+    if !pods.is_named {
+        return Err(Error::Token.into());
+    }
+    Ok(local::at_hub(&pods, work).await?)
 }
 
 impl Plugin {
-    pub(super) fn parse(arguments: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Self, clap::Error> {
-        let mut matches = command_line().try_get_matches_from(arguments)?;
-        let is_typed = |of_command: &clap::ArgMatches| {
-            of_command.ids().any(|id| id == "admin")
-                && of_command.value_source("admin") == Some(ValueSource::CommandLine)
-        };
-        if matches.subcommand().is_some_and(|(_, of_command)| is_typed(of_command)) {
-            let text = "`kubectl towline` finds the daemon by itself: --admin is an option of `towline`";
-            return Err(command_line().error(ErrorKind::UnknownArgument, text));
-        }
-        Self::from_arg_matches_mut(&mut matches)
-    }
-
     /// Asks the replicas and writes the answer. Needs a tokio runtime.
     pub async fn execute(self, out: &mut impl Write) -> Result<Exit, client::Error> {
         let pods = Pods::of(&self.choice).await?;
         let remote = match self.command {
             // The page asks for the token.
             Command::Ui { .. } if !pods.is_named => return Err(Error::Token.into()),
-            Command::Ui { port } => return page::serve(&pods, port, out).await,
+            Command::Ui { port } => return local::page(&pods, port, out).await,
             Command::Remote(remote) => remote,
             Command::Resync(command) => Remote::Resync(command),
             Command::Explain(command) => Remote::Explain(command),
@@ -222,17 +247,19 @@ async fn said_by_all(pods: &Pods, path: &str) -> Result<Vec<Said>, Error> {
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::OsString;
-
     use super::*;
+    use crate::jobs::JOBS;
 
     fn parse(line: &str) -> Result<Plugin, clap::Error> {
-        Plugin::parse(line.split(' ').map(OsString::from))
+        match super::parse(line.split(' ').map(OsString::from), JOBS)? {
+            Typed::Own(plugin) => Ok(plugin),
+            Typed::OfJob(_, command, _) => panic!("{line}: {}", command.arguments.get_name()),
+        }
     }
 
     #[test]
     fn the_command_line_is_well_formed() {
-        command_line().debug_assert();
+        command_line(JOBS).debug_assert();
     }
 
     #[test]
@@ -272,10 +299,29 @@ mod tests {
         assert_eq!(error.exit_code(), 2);
         assert!(error.to_string().contains("--admin is an option of `towline`"), "{error}");
         for name in ["status", "approve", "detach", "attach", "resync", "explain"] {
-            let mut line = command_line();
+            let mut line = command_line(JOBS);
             let help = line.find_subcommand_mut(name).expect("a command").render_long_help().to_string();
             assert!(!help.contains("--admin"), "{help}");
             assert!(help.contains("Usage: kubectl towline") || !help.contains("Usage: towline"), "{help}");
+        }
+    }
+
+    #[test]
+    fn a_command_of_a_job_has_the_options_that_choose_pods_beside_its_own() {
+        for line in [
+            "kubectl-towline -n edge rollout status foo/base -o json",
+            "kubectl-towline rollout status foo/base -n edge -o json",
+        ] {
+            let Ok(Typed::OfJob(choice, command, matches)) = super::parse(line.split(' ').map(OsString::from), JOBS)
+            else {
+                panic!("{line}")
+            };
+            assert_eq!(
+                (choice.namespace.as_deref(), command.arguments.get_name()),
+                (Some("edge"), "rollout"),
+                "{line}"
+            );
+            assert!(command.execute(&matches, &JOBS).is_ok(), "{line}");
         }
     }
 

@@ -7,8 +7,9 @@ use k8s_openapi::api::core::v1::{ContainerPort, Pod};
 
 /// Has the release's name, as the chart and Helm set it.
 const INSTANCE: &str = "app.kubernetes.io/instance";
-/// The name of the admin server's port in a pod of the chart.
-const PORT: &str = "admin";
+/// The names of the ports of the admin server and of the hub's API in a pod of the chart.
+const ADMIN: &str = "admin";
+const API: &str = "api";
 
 /// One pod of the release.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +17,9 @@ pub(super) struct Replica {
     pub(super) namespace: String,
     pub(super) name: String,
     /// Its admin server, or why it has none now.
-    pub(super) port: Result<u16, String>,
+    pub(super) admin: Result<u16, String>,
+    /// The API of its hub, likewise.
+    pub(super) api: Result<u16, String>,
 }
 
 /// A release, by what its pods say.
@@ -78,19 +81,22 @@ fn release(pod: &Pod) -> Release {
 }
 
 fn replica(pod: &Pod) -> Replica {
-    let ports =
-        pod.spec.iter().flat_map(|spec| &spec.containers).flat_map(|container| container.ports.iter().flatten());
-    let is_admin = |port: &&ContainerPort| port.name.as_deref() == Some(PORT);
-    let number = ports.into_iter().find(is_admin).and_then(|port| u16::try_from(port.container_port).ok());
-    let port = match (phase(pod), number) {
+    let number = |name: &str| {
+        let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+        let mut ports = containers.flat_map(|container| container.ports.iter().flatten());
+        let named = ports.find(|port: &&ContainerPort| port.name.as_deref() == Some(name));
+        named.and_then(|port| u16::try_from(port.container_port).ok())
+    };
+    let port = |name: &str| match (phase(pod), number(name)) {
         ("Running", Some(number)) => Ok(number),
-        ("Running", None) => Err(format!("no container of it has a port named {PORT}")),
+        ("Running", None) => Err(format!("no container of it has a port named {name}")),
         (phase, _) => Err(format!("it is {phase}")),
     };
     Replica {
         namespace: pod.metadata.namespace.clone().unwrap_or_default(),
         name: pod.metadata.name.clone().unwrap_or_default(),
-        port,
+        admin: port(ADMIN),
+        api: port(API),
     }
 }
 
@@ -112,7 +118,7 @@ mod tests {
             "metadata": {"name": name, "namespace": namespace, "labels": labels},
             "spec": {"containers": [
                 {"name": "proxy", "ports": [{"name": "http", "containerPort": 80}]},
-                {"name": "towline", "ports": [{"name": "api", "containerPort": 8443}, {"name": PORT, "containerPort": 8385}]},
+                {"name": "towline", "ports": [{"name": "api", "containerPort": 8443}, {"name": ADMIN, "containerPort": 8385}]},
             ]},
             "status": {"phase": phase},
         });
@@ -142,8 +148,10 @@ mod tests {
             terminating(pod("e", "edge", Some("three"), "Running")),
         ];
         let replicas = replicas(&pods, None);
-        let expected = [("a", Err("it is Pending".to_owned())), ("b", Ok(8385))];
-        let expected = expected.map(|(name, port)| Replica { namespace: "edge".into(), name: name.into(), port });
+        let pending = || Err("it is Pending".to_owned());
+        let expected = [("a", pending(), pending()), ("b", Ok(8385), Ok(8443))];
+        let expected =
+            expected.map(|(name, admin, api)| Replica { namespace: "edge".into(), name: name.into(), admin, api });
         assert_eq!(replicas, expected);
     }
 
@@ -182,6 +190,8 @@ mod tests {
     fn a_pod_without_the_port_is_a_replica_that_does_not_answer() {
         let mut other = pod("a", "edge", Some("one"), "Running");
         other.spec.as_mut().expect("a spec").containers.truncate(1);
-        assert_eq!(replicas(&[other], None)[0].port, Err("no container of it has a port named admin".to_owned()));
+        let other = &replicas(&[other], None)[0];
+        assert_eq!(other.admin, Err("no container of it has a port named admin".to_owned()));
+        assert_eq!(other.api, Err("no container of it has a port named api".to_owned()));
     }
 }

@@ -15,7 +15,7 @@ use crate::http::scripted::{OPENED, hold_the_clock, proven_by, proxy, serve, up_
 const DEADLINE: Duration = Duration::from_mins(1);
 
 fn settings(server: &str) -> ClientSettings {
-    ClientSettings { server: server.parse().unwrap(), authorities: None, largest_answer: 10 }
+    ClientSettings { server: server.parse().unwrap(), authorities: None, largest_answer: 10, forwarded: None }
 }
 
 /// A client of a server without TLS; if the system has no authorities, it still needs those of a file.

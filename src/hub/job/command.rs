@@ -217,7 +217,7 @@ async fn rotate_key(config: HubConfig, check: bool, output: Output) -> Exit {
         lines.push(format!("{} {verb} {}", rotate::sealed_fields(*count), if key.is_empty() { "no key" } else { key }));
     }
     let document = json!({"encryptedAgain": rotated_fields, "fieldsByKey": counts});
-    let names: Vec<String> = counts.keys().cloned().collect();
+    let names: Vec<String> = counts.keys().filter(|key| !key.is_empty()).cloned().collect();
     output.print(&document, &names, &lines);
     if is_done && counts.keys().all(|key| *key == wanted) { Exit::Done } else { Exit::Failed }
 }

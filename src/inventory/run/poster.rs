@@ -148,8 +148,12 @@ impl Poster {
     }
 
     async fn connect(&self) -> Option<Client> {
-        let settings =
-            ClientSettings { server: self.api.uri().clone(), authorities: None, largest_answer: LARGEST_ANSWER };
+        let settings = ClientSettings {
+            server: self.api.uri().clone(),
+            authorities: None,
+            largest_answer: LARGEST_ANSWER,
+            forwarded: None,
+        };
         match Client::new(settings).await {
             Ok(client) => Some(client),
             Err(error) => {

@@ -57,7 +57,8 @@ pub fn commands() -> Vec<JobCommand> {
             "Show and steer how a change of a syncset goes through its clusters in waves",
             rollout,
         )
-        .after_help(rollout::HELP),
+        .after_help(rollout::HELP)
+        .also_of_plugin(),
     ]
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 
 fn replica(name: &str) -> Replica {
-    Replica { namespace: "edge".into(), name: name.into(), port: Ok(8384) }
+    Replica { namespace: "edge".into(), name: name.into(), admin: Ok(8384), api: Ok(7070) }
 }
 
 fn status(number: usize) -> Value {

@@ -212,28 +212,39 @@ async fn carry_out(order: &Order, body: Value) -> Result<Exit, Error> {
 }
 
 async fn abort(order: &Order, yes: Yes) -> Result<Exit, Error> {
-    let plan = format!(
-        "the rollout of {} would end: its clusters keep what each has now until the syncset is edited, or undone",
-        order.syncset
-    );
-    if !yes.yes
-        && let Err(exit) = consent(&plan).await
-    {
-        return Ok(exit);
+    if !yes.yes {
+        let answer = HubClient::new(&order.access).await?.get(&path(&order.syncset)?).await?;
+        let plan = format!(
+            "the rollout of {} would end: its clusters keep what each has now until the syncset is edited, or undone",
+            order.syncset
+        );
+        if let Some(exit) = declined(refusal("abort", &answer), &plan).await {
+            return Ok(exit);
+        }
     }
     carry_out(order, json!({"action": "abort"})).await
 }
 
 async fn undo(order: &Order, to: Option<u32>, yes: Yes) -> Result<Exit, Error> {
     if !yes.yes {
-        let answer = HubClient::new(&order.access).await?.get(&path(&order.syncset)?).await?;
+        let (client, path) = (HubClient::new(&order.access).await?, path(&order.syncset)?);
+        let answer = client.get(&path).await?;
+        let refused = match to {
+            None => refusal("undo", &answer),
+            Some(to) => {
+                let kept = client.get(&format!("{path}/revisions")).await?;
+                let mut kept = kept.get("items").and_then(Value::as_array).into_iter().flatten();
+                let is_kept = kept.any(|one| one.get("revision") == Some(&json!(to)));
+                (!is_kept).then(|| format!("revision {to} is not kept: `towline rollout history {}`", order.syncset))
+            }
+        };
         let (revision, stable) = (plain(answer.get("newest")), plain(answer.get("stable")));
         let to = to.map_or_else(|| stable.clone(), |to| to.to_string());
         let plan = format!(
             "{}: clusters with another revision would go to revision {to} (newest {revision}, stable {stable}); the document stays as it is",
             label(&answer)
         );
-        if let Err(exit) = consent(&plan).await {
+        if let Some(exit) = declined(refused, &plan).await {
             return Ok(exit);
         }
     }
@@ -242,6 +253,37 @@ async fn undo(order: &Order, to: Option<u32>, yes: Yes) -> Result<Exit, Error> {
         body.insert("to".to_owned(), json!(to));
     }
     carry_out(order, body).await
+}
+
+/// Says what the hub would refuse, or asks. The exit code if nothing is to be done.
+async fn declined(refused: Option<String>, plan: &str) -> Option<Exit> {
+    if let Some(refused) = refused {
+        complain(&refused);
+        return Some(Exit::Failed);
+    }
+    consent(plan).await.err()
+}
+
+/// Why the state of a rollout does not allow a command.
+fn refusal(action: &str, rollout: &Value) -> Option<String> {
+    let possible = possible(rollout);
+    let is_possible = possible.iter().any(|command| command == action);
+    (!is_possible).then(|| {
+        let possible = if possible.is_empty() { "none".to_owned() } else { possible.join(", ") };
+        format!("{action}: the rollout is {}; possible now: {possible}", state(rollout))
+    })
+}
+
+fn possible(rollout: &Value) -> Vec<String> {
+    let commands = rollout.get("commands").and_then(Value::as_array).into_iter().flatten();
+    commands.map(|command| plain(Some(command))).collect()
+}
+
+/// `Running (Guarding)`.
+fn state(rollout: &Value) -> String {
+    let reason = text(rollout, "reason");
+    let reason = if reason.is_empty() { reason } else { format!(" ({reason})") };
+    text(rollout, "state") + &reason
 }
 
 fn text(value: &Value, field: &str) -> String {
@@ -290,12 +332,10 @@ fn list(answer: &Value, items: &[&Value]) -> Vec<String> {
 
 /// One rollout: a line for its state, its waves, what it waits for, and the next step.
 fn lines(rollout: &Value, is_wide: bool) -> Vec<String> {
-    let reason = text(rollout, "reason");
-    let reason = if reason.is_empty() { reason } else { format!(" ({reason})") };
     let mut lines = vec![format!(
-        "{}: {}{reason} for {}, revision {}",
+        "{}: {} for {}, revision {}",
         label(rollout),
-        text(rollout, "state"),
+        state(rollout),
         age(rollout.get("forSeconds")),
         revisions(rollout)
     )];
@@ -321,10 +361,13 @@ fn lines(rollout: &Value, is_wide: bool) -> Vec<String> {
             lines.push(format!("{what}: {told}"));
         }
     }
+    let again = rollout.get("sentAgain").and_then(Value::as_array).into_iter().flatten();
+    let again: Vec<String> = again.map(|object| plain(Some(object))).collect();
+    if !again.is_empty() {
+        lines.push(format!("sent again: {}", again.join("; ")));
+    }
     if is_wide {
-        let allowed = rollout.get("commands").and_then(Value::as_array).into_iter().flatten();
-        let allowed: Vec<String> = allowed.map(|command| plain(Some(command))).collect();
-        lines.push(format!("possible: {}", or_nothing(&allowed.join(", "))));
+        lines.push(format!("possible: {}", or_nothing(&possible(rollout).join(", "))));
         lines.push(format!("since: {}", since(rollout)));
     }
     lines
