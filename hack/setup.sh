@@ -43,6 +43,8 @@ missing_packages() {
     have git || echo git
     [[ $purpose == tools ]] || { have setpriv && have flock; } || echo util-linux
     [[ $purpose != test ]] || have nft || echo nftables
+    [[ $purpose != test ]] || have zsh || echo zsh
+    [[ $purpose != test ]] || have fish || echo fish
     [[ $purpose != test ]] || have_rabbitmq || echo rabbitmq-server
     [[ $purpose == tools ]] || have_postgres || echo postgresql
     [[ $purpose != test ]] || have_python_environments || echo python3-venv

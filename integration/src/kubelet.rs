@@ -34,7 +34,7 @@ const DATA: u8 = 0;
 const FAULT: u8 = 1;
 
 /// By namespace and name, the ports that are open in the pods.
-type Ports = Arc<Mutex<BTreeMap<(String, String), u16>>>;
+type Ports = Arc<Mutex<BTreeMap<(String, String), Vec<u16>>>>;
 
 /// A node, and its pods that run.
 pub struct Kubelet {
@@ -77,22 +77,19 @@ impl Kubelet {
         Ok(Self { node: node.to_owned(), client: client.clone(), ports, server })
     }
 
-    /// Makes a pod with this metadata that runs here, whose port of this name is the one of a process of the test.
-    pub async fn run(&self, metadata: &Value, port: &str, process: SocketAddr) -> Result<(), Error> {
-        let spec = json!({
-            "nodeName": self.node,
-            "terminationGracePeriodSeconds": 0,
-            "containers": [{
-                "name": "towline", "image": "towline", "ports": [{"name": port, "containerPort": process.port()}],
-            }],
-        });
+    /// Makes a pod with this metadata that runs here, whose ports of these names are those of processes of the test.
+    pub async fn run(&self, metadata: &Value, ports: &[(&str, SocketAddr)]) -> Result<(), Error> {
+        let named = ports.iter().map(|(name, process)| json!({"name": name, "containerPort": process.port()}));
+        let container = json!({"name": "towline", "image": "towline", "ports": named.collect::<Vec<_>>()});
+        let spec = json!({"nodeName": self.node, "terminationGracePeriodSeconds": 0, "containers": [container]});
         let pod: Pod = serde_json::from_value(json!({"metadata": metadata, "spec": spec}))
             .map_err(|error| Error::Unreadable { what: "a pod".to_owned(), detail: error.to_string() })?;
         let (namespace, name) = (pod.metadata.namespace.clone().unwrap_or_default(), pod.metadata.name.clone());
         let name = name.unwrap_or_default();
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &namespace);
         pods.create(&PostParams::default(), &pod).await.map_err(Error::kubernetes("make a pod"))?;
-        self.ports.lock().insert((namespace, name.clone()), process.port());
+        let open = ports.iter().map(|(_, process)| process.port()).collect();
+        self.ports.lock().insert((namespace, name.clone()), open);
         let status = json!({"status": {"phase": "Running"}});
         pods.patch_status(&name, &PatchParams::default(), &Patch::Merge(status))
             .await
@@ -150,7 +147,7 @@ async fn forward(stream: TlsStream<TcpStream>, ports: &Ports) -> Option<()> {
     for channel in [DATA, FAULT] {
         send(&mut socket, &[channel, low, high]).await?;
     }
-    let is_open = ports.lock().get(&(namespace.to_owned(), name.to_owned())) == Some(&port);
+    let is_open = ports.lock().get(&(namespace.to_owned(), name.to_owned())).is_some_and(|open| open.contains(&port));
     let connected = if is_open { TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.ok() } else { None };
     if let Some(pod) = connected {
         carry(&mut socket, pod).await?;

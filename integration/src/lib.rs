@@ -13,6 +13,7 @@
 //! | [`audit`] | requests, counted where they arrive |
 //! | [`hub`] | replicas of the hub, and clients of its REST API |
 //! | [`towline`] | the daemon, killed and asked |
+//! | [`commands`] | commands with each `-o`, and `kubectl towline` |
 //! | [`kubelet`] | a node that is played: forwards ports of pods to processes of a test |
 //! | [`helm`], [`sink`] | releases, and an HTTP API that records what is posted to it |
 //! | [`reference`] | the Go controller that the bench compares with |
@@ -26,6 +27,7 @@ pub mod arrivals;
 pub mod audit;
 pub mod blackhole;
 mod certificates;
+pub mod commands;
 pub mod compare;
 pub mod control_plane;
 pub mod crds;

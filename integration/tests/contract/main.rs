@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "the allowance for tests does not reach their helper functions")]
 
 mod chart;
+mod completions;
 mod deploy;
 mod fixtures;
 mod health;

@@ -1,5 +1,6 @@
 //! Two clusters, and for each test a namespace of Leases and six sections with namespaces of their own.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,6 +47,8 @@ pub(crate) struct World {
     pub(crate) name: String,
     pub(crate) lease: Duration,
     pub(crate) renew: Duration,
+    /// The file with the token that replicas want of orders, if they want one.
+    pub(crate) token_file: Option<PathBuf>,
 }
 
 async fn plane(name: &str, side: Side) -> Arc<ControlPlane> {
@@ -67,7 +70,7 @@ impl World {
         make_namespace(&edge_client, name).await;
         grant_election(&edge_client, name, Some(users::REPLICAS)).await.unwrap();
         let (hub, edge, name) = (Arc::clone(hub), Arc::clone(edge), name.to_owned());
-        let world = Self { hub, edge, hub_client, edge_client, name, lease, renew };
+        let world = Self { hub, edge, hub_client, edge_client, name, lease, renew, token_file: None };
         for number in 0..SECTIONS {
             make_namespace(&world.hub_client, &world.namespace(number)).await;
             let object = json!({
@@ -109,7 +112,8 @@ impl World {
                  resource = \"databases.v1.demo.towline.dev\"\nnamespace_prefix = \"{name}-\"\n"
             )
         };
-        election + &self.sections().iter().map(section).collect::<String>()
+        let token = self.token_file.iter().map(|path| format!("[daemon]\nadmin_token_file = {path:?}\n"));
+        token.collect::<String>() + &election + &self.sections().iter().map(section).collect::<String>()
     }
 }
 

@@ -1,7 +1,11 @@
 //! Two replicas: one of them reports, and what one has told the other does not tell again.
 
+use std::path::Path;
+
+use integration::commands::{KubectlTowline, in_each_format, pod_of_release};
 use integration::rbac::{grant_election, grant_inventory};
-use integration::{Towline, eventually, users};
+use integration::{Kubelet, Towline, eventually, users};
+use serde_json::json;
 
 use crate::inventory::world::{LIMIT, World, run, small_chart};
 
@@ -41,6 +45,43 @@ async fn two_replicas() -> (World, Vec<Towline>, String) {
     (world, replicas, chart)
 }
 
+/// An order goes to the replica that runs the section, also where that is the second pod.
+async fn kubectl_sends_a_release_again(world: &World, replicas: &[Towline]) {
+    let node = Kubelet::start(&world.admin, "elected").await.unwrap();
+    for (number, replica) in [&replicas[1], &replicas[0]].into_iter().enumerate() {
+        let admin = replica.admin_url().strip_prefix("http://").unwrap().parse().unwrap();
+        let pod = pod_of_release("default", &format!("towline-{number}"), "inventory");
+        node.run(&pod, &[("admin", admin)]).await.unwrap();
+    }
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("inventory-elected");
+    drop(std::fs::remove_dir_all(&directory));
+    std::fs::create_dir_all(&directory).unwrap();
+    let kubeconfig = world.plane.kubeconfig(users::ADMIN).unwrap();
+    let kubectl = KubectlTowline::new(&directory, &kubeconfig, "default").await.unwrap();
+    let arguments = ["resync", "inventory", "default/a"];
+    let sent = in_each_format(async |format| {
+        let sent = eventually("what was sent last to be acknowledged, and sent again", LIMIT, async || {
+            let output = kubectl.run(&[&arguments[..], &["-o", format]].concat()).await.unwrap();
+            if output.status.success() { Ok(output) } else { Err(format!("{output:?}")) }
+        });
+        sent.await
+    });
+    let sent = sent.await;
+    let sent = sent.expect("what it prints");
+    assert!(sent.code == Some(0) && sent.told.values().all(String::is_empty), "{sent:?}");
+    assert_eq!((sent.document, sent.names), (json!({"releases": 1}), vec!["inventory".to_owned()]));
+    assert_eq!(sent.table, "inventory: 1 release is sent again\n");
+    let third = |told: &integration::Told| told.body["app_info"]["helm_info"]["revision"] == 3;
+    world.sink.wait_for("of the third revision, again", 2, LIMIT, third).await.unwrap();
+    let explained =
+        in_each_format(async |format| kubectl.run(&["explain", "inventory", "default/a", "-o", format]).await);
+    let explained = explained.await.expect("what it prints");
+    assert!(explained.code == Some(0) && explained.told.values().all(String::is_empty), "{explained:?}");
+    assert_eq!(explained.names, ["default/a"]);
+    let is_asked = |replica: &Towline| replica.log().unwrap().contains("resync requested");
+    assert!(is_asked(&replicas[0]) && !is_asked(&replicas[1]));
+}
+
 /// A replica that is killed hands nothing over: its lease expires. One that ends does.
 #[test]
 fn one_replica_reports_and_neither_a_kill_nor_a_handover_tells_anything_twice() {
@@ -68,5 +109,9 @@ fn one_replica_reports_and_neither_a_kill_nor_a_handover_tells_anything_twice() 
         world.helm.run(&["upgrade", "a", &chart, "--set", "value=3"]).await.unwrap();
         world.told("a", 3).await;
         assert_eq!(world.sink.told().len(), 7, "and another change once");
+        world.wait_until_acknowledged("a").await;
+        replicas[1].start_again().await.unwrap();
+        replicas[1].wait_ready(LIMIT).await.unwrap();
+        kubectl_sends_a_release_again(&world, &replicas).await;
     });
 }

@@ -16,16 +16,20 @@ pub(crate) struct Asking {
 impl Asking {
     pub(crate) async fn begin(args: &[&str]) -> Self {
         let towline = programs::towline().await.unwrap();
-        let line = format!("{} {}", towline.display(), args.join(" "));
+        Self::line(&format!("{} {}", towline.display(), args.join(" ")), "[y/N] ").await
+    }
+
+    /// Begins a line of a shell, and waits until it shows this.
+    pub(crate) async fn line(line: &str, end: &str) -> Self {
         let script = Command::new("script")
-            .args(["-qec", &line, "/dev/null"])
+            .args(["-qec", line, "/dev/null"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
             .spawn();
         let mut asking = Self { process: script.expect("script, of util-linux"), shown: String::new() };
-        let asked = timeout(LIMIT, asking.read_until("[y/N] ")).await.is_ok();
-        assert!(asked, "it does not ask: {}", asking.shown);
+        let asked = timeout(LIMIT, asking.read_until(end)).await.is_ok();
+        assert!(asked, "it does not show {end:?}: {}", asking.shown);
         asking
     }
 

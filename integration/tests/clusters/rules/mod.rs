@@ -8,7 +8,7 @@
     reason = "the allowance for tests does not reach their helpers"
 )]
 
-mod asking;
+pub(crate) mod asking;
 mod brakes;
 mod built_in;
 mod check;

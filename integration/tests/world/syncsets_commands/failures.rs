@@ -6,7 +6,7 @@ use crate::syncsets_commands::world::{Stage, make, run};
 
 /// Stores what a pass would have stored: a failure of a syncset on a cluster.
 pub(crate) async fn fail(stage: &Stage, cluster: &str, (kind, namespace, name): (&str, &str, &str), message: &str) {
-    let statement = "insert into towline_result select id, gen_random_uuid(), $2, $3, $4, '\\x00', 1, 'Failure', 'Rejected', $5, \
+    let statement = "insert into towline_result select id, gen_random_uuid(), $2, $3, $4, decode(repeat('00', 32), 'hex'), 1, 'Failure', 'Rejected', $5, \
                      now(), null, false from clusters where name = $1";
     let stored = stage.sql.execute(statement, &[&cluster, &kind, &namespace, &name, &message]).await;
     assert_eq!(stored.expect("a row"), 1, "{cluster}");

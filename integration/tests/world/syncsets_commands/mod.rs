@@ -7,6 +7,7 @@
 
 mod failures;
 mod fleet;
+mod formats;
 mod page;
 mod pause;
 mod resync;

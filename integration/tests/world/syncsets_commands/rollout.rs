@@ -4,9 +4,17 @@
 
 #![expect(clippy::indexing_slicing, reason = "the allowance for tests does not reach their helpers")]
 
+use std::path::{Path, PathBuf};
+
+use integration::commands::{KubectlTowline, in_each_format, pod_of_release};
 use integration::hub::{Client, Request};
+use integration::{Kubelet, users};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
+use kube::api::PostParams;
 use serde_json::{Value, json};
 
+use crate::syncsets::world::edge;
 use crate::syncsets_commands::fleet::make_nothing_due;
 use crate::syncsets_commands::rights::{file, guarded, token, token_file};
 use crate::syncsets_commands::world::{Stage, make, run, shown};
@@ -14,7 +22,7 @@ use crate::syncsets_commands::world::{Stage, make, run, shown};
 const ONE: &str = "/v1/syncsets/foo/base/rollout";
 
 /// A syncset for two clusters, with a canary.
-fn syncset(value: &str) -> Value {
+pub(crate) fn syncset(value: &str) -> Value {
     json!({"kind": "SyncSet", "namespace": "foo", "name": "base", "spec": {
         "clusterDeploymentRefs": [{"name": "west"}, {"name": "east"}],
         "resources": [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "site", "namespace": "default"}, "data": {"a": value}}],
@@ -28,7 +36,7 @@ async fn apply(client: &mut Client, document: &Value) {
 }
 
 /// A hub with two clusters and a rollout that has not begun.
-async fn stage(name: &str) -> (Stage, Client) {
+pub(crate) async fn stage(name: &str) -> (Stage, Client) {
     let grants = [("admin", "*"), ("read", "foo"), ("write", "foo"), ("write", "bar")];
     let stage = guarded(name, &grants).await;
     make_nothing_due(&stage).await;
@@ -40,7 +48,7 @@ async fn stage(name: &str) -> (Stage, Client) {
 }
 
 /// Brings the rollout into a state, as the dispatcher would.
-async fn set(stage: &Stage, change: &str) {
+pub(crate) async fn set(stage: &Stage, change: &str) {
     let changed = stage.sql.execute(&format!("update towline_rollout set {change}"), &[]).await.expect("an update");
     assert_eq!(changed, 1);
 }
@@ -175,6 +183,65 @@ fn a_command_that_the_state_does_not_allow_is_refused_and_says_what_is_now() {
     });
 }
 
+/// The hub is a pod, of which somebody knows the release alone.
+async fn through_kubectl_it_is_the_same(stage: &Stage, reader: &str, writer: &str) {
+    let edge = edge(1).await;
+    let client = edge.client(users::ADMIN).await.expect("a client");
+    let directory = emptied("through-kubectl");
+    let namespace = json!({"metadata": {"name": "through-kubectl"}});
+    let namespace: Namespace = serde_json::from_value(namespace).expect("a namespace");
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    namespaces.create(&PostParams::default(), &namespace).await.expect("it is created");
+    let node = Kubelet::start(&client, "through-kubectl").await.expect("a node");
+    let admin = stage.replica.towline().admin_url();
+    let admin = admin.strip_prefix("http://").expect("a URL").parse().expect("an address");
+    let pod = pod_of_release("through-kubectl", "hub-0", "hub");
+    node.run(&pod, &[("admin", admin), ("api", stage.replica.api())]).await.expect("a pod");
+    let kubeconfig = edge.kubeconfig(users::ADMIN).expect("a kubeconfig");
+    let kubectl = KubectlTowline::new(&directory, &kubeconfig, "through-kubectl").await.expect("the plugin");
+
+    let arguments = ["rollout", "status", "foo/base", "--token-file", reader];
+    let printed = in_each_format(async |format| kubectl.run(&[&arguments[..], &["-o", format]].concat()).await).await;
+    let printed = printed.expect("what it prints");
+    let direct: Value =
+        serde_json::from_str(&stage.expect(&[&arguments[..], &["-o", "json"]].concat()).await).expect("JSON");
+    let fields = |rollout: &Value| ["kind", "state", "reason", "newest", "waves"].map(|field| rollout[field].clone());
+    assert_eq!(fields(&printed.document), fields(&direct));
+    assert_eq!((printed.code, printed.names), (Some(0), vec!["SyncSet/foo/base".to_owned()]));
+    assert!(printed.told.values().all(String::is_empty), "{:?}", printed.told);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    for (arguments, code, output, error) in [
+        (&["status", "-w", "foo/base", "--token-file", reader][..], 3, "SyncSet foo/base: Stopped (Failures)", ""),
+        (&["promote", "foo/base", "--token-file", writer], 1, "", "possible now: "),
+        (&["status"], 1, "", "a token is required"),
+        (&["abort", "foo/base", "--token-file", writer], 2, "", "there is no terminal to ask on"),
+        // It is named, and has no TLS.
+        (
+            &["status", "--hub", "https://hub.example", "--token-file", reader],
+            1,
+            "",
+            "failed to connect to hub.example",
+        ),
+    ] {
+        let said = kubectl.run(&[&["rollout"], arguments].concat()).await.expect("it runs");
+        assert_eq!(said.status.code(), Some(code), "{arguments:?}: {said:?}");
+        assert!(
+            text(&said.stdout).starts_with(output) && text(&said.stderr).contains(error),
+            "{arguments:?}: {said:?}"
+        );
+        assert_eq!((said.stdout.is_empty(), said.stderr.is_empty()), (output.is_empty(), error.is_empty()), "{said:?}");
+    }
+    node.remove("through-kubectl", "hub-0").await.expect("it is gone");
+}
+
+/// An empty directory that lasts as long as the tests.
+fn emptied(name: &str) -> PathBuf {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    drop(std::fs::remove_dir_all(&directory));
+    std::fs::create_dir_all(&directory).expect("a directory");
+    directory
+}
+
 #[test]
 fn commands_show_rollouts_and_their_revisions_and_ask_before_they_move_clusters_back() {
     run(async {
@@ -210,6 +277,8 @@ fn commands_show_rollouts_and_their_revisions_and_ask_before_they_move_clusters_
             stage.expect(&["rollout", "history", "foo/base", "-o", "name", "--token-file", &reader]).await,
             "2\n1\n"
         );
+
+        through_kubectl_it_is_the_same(&stage, &reader, &writer).await;
 
         let undo = ["rollout", "undo", "foo/base", "--to", "1", "--token-file", &writer];
         let said = stage.command(&undo).await;
