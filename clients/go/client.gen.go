@@ -1042,6 +1042,10 @@ type RolloutState struct {
 	// Revision The revision to which it leads.
 	Revision int32 `json:"revision"`
 
+	// SentAgain While it goes back and afterwards, the objects that are sent again since a later revision had dropped them, each in words; absent in a
+	// list and after a command.
+	SentAgain *[]string `json:"sentAgain,omitempty"`
+
 	// Since Since when it is in this state.
 	Since time.Time `json:"since"`
 

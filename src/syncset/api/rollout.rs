@@ -87,6 +87,10 @@ pub(super) struct RolloutState {
     next_step: Option<String>,
     /// The actions that are possible now.
     commands: Vec<String>,
+    /// While it goes back and afterwards, the objects that are sent again since a later revision had dropped them, each in words; absent in a
+    /// list and after a command.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    sent_again: Vec<String>,
     /// Each wave with its clusters; absent in a list and after a command.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -275,7 +279,11 @@ async fn one(api: Arc<SyncsetApi>, kind: Kind, request: ApiRequest) -> Result<Ro
     let found = rollouts::one(&api.database, &key).await.map_err(unreadable)?;
     let shown = found.ok_or_else(|| without(&key))?;
     let waves = waves(&api.database, &key).await.map_err(|error| unreadable(error.into()))?;
-    Ok(RolloutState::of(&shown, waves.as_deref(), Timestamp::now()))
+    let mut state = RolloutState::of(&shown, waves.as_deref(), Timestamp::now());
+    if matches!(shown.rollout.state, RolloutPhase::RollingBack | RolloutPhase::RolledBack) {
+        state.sent_again = rollouts::sent_again(&api.database, &key).await.map_err(unreadable)?;
+    }
+    Ok(state)
 }
 
 async fn revisions(api: Arc<SyncsetApi>, kind: Kind, request: ApiRequest) -> Result<RolloutRevisionList, Problem> {
@@ -408,6 +416,7 @@ impl RolloutState {
             actor: some(actor),
             next_step: shown.next_step(),
             commands: possible(rollout).into_iter().map(str::to_owned).collect(),
+            sent_again: Vec::new(),
             waves: waves.map(|waves| waves.iter().enumerate().map(of_wave).collect()),
         }
     }

@@ -7,12 +7,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::db::{self, Database, Json, Row, Type, column};
 use crate::documents::{Author, Entry, IS_WHOLE, Key, Kind, ListError, Parameters};
+use crate::syncset::plan::guard::precious_row;
 use crate::syncset::plan::rollout::{ProgressReason, Refused, Rollout, RolloutPhase};
 use crate::syncset::run::store::StoreError;
 
 /// The syncsets `c` that have a rollout `r`.
 const OF_ROLLOUTS: &str = "from towline_rollout r join towline_documents c on c.id = r.syncset \
      where c.kind in ('syncsets', 'selectorsyncsets') and c.deleted_at is null";
+/// Most objects that are named of those that are sent again.
+const MOST_SENT_AGAIN: usize = 50;
 /// Limit of the transaction of a command.
 const WITHIN: Duration = Duration::from_secs(8);
 
@@ -375,6 +378,45 @@ pub async fn revisions(database: &Database, key: &Key) -> Result<Vec<Revision>, 
         })
     };
     database.all(QUERY, TEXT, &params).await?.iter().map(revision).collect()
+}
+
+/// The objects that a rollout that goes back sends again: its goal names them, and a later revision, which deletes what it does not name, has
+/// dropped them. At most [`MOST_SENT_AGAIN`], and one that says how many more there are. What was in some of them does not come back.
+pub async fn sent_again(database: &Database, key: &Key) -> Result<Vec<String>, StoreError> {
+    const QUERY: &str = "sent_again";
+    let resources = |content: &str| {
+        format!(
+            "(select case when e->>'apiVersion' like '%/%' then split_part(e->>'apiVersion', '/', 1) else '' end as api_group, e->>'kind' as kind, \
+               coalesce(e #>> '{{metadata,namespace}}', '') as namespace, coalesce(e #>> '{{metadata,name}}', '') as name \
+             from jsonb_array_elements(case when jsonb_typeof({content}->'resources') = 'array' then {content}->'resources' else '[]' end) e)"
+        )
+    };
+    let text = format!(
+        "select distinct o.kind, o.namespace, o.name, {} \
+         from towline_documents c join towline_rollout r on r.syncset = c.id \
+           join towline_revision g on g.syncset = r.syncset and g.revision = r.goal \
+           join towline_revision v on v.syncset = g.syncset and v.revision > g.revision and v.content->>'resourceApplyMode' = 'Sync' \
+           cross join lateral ({} except {}) o \
+         where c.kind = $1 and c.namespace = $2 and c.name = $3 and c.deleted_at is null order by 1, 2, 3",
+        precious_row("o"),
+        resources("g.content"),
+        resources("v.content"),
+    );
+    let plural = key.kind.plural();
+    let params = [(&plural as _, Type::TEXT), (&key.namespace as _, Type::TEXT), (&key.name as _, Type::TEXT)];
+    let object = |row: &Row| -> Result<String, StoreError> {
+        let [kind, namespace, name] = [0, 1, 2].map(|index| column::<&str>(QUERY, row, index));
+        let (namespace, is_emptied) = (namespace?, column(QUERY, row, 3)?);
+        let slash = if namespace.is_empty() { "" } else { "/" };
+        let emptied = if is_emptied { ", without what was in it" } else { "" };
+        Ok(format!("{} {namespace}{slash}{}{emptied}", kind?, name?))
+    };
+    let mut objects: Vec<String> =
+        database.all(QUERY, &text, &params).await?.iter().map(object).collect::<Result<_, _>>()?;
+    let more = objects.len().saturating_sub(MOST_SENT_AGAIN);
+    objects.truncate(MOST_SENT_AGAIN);
+    objects.extend((more > 0).then(|| format!("{more} more")));
+    Ok(objects)
 }
 
 /// Carries out an order, in one transaction with its record.
