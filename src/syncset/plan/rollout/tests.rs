@@ -786,6 +786,21 @@ fn a_rollout_completes_although_nobody_of_the_last_wave_can_be_reached_if_others
     world.tick();
     assert_eq!(world.play(4), []);
     world.is(RolloutPhase::Running, ProgressReason::Unreachable);
+    // That others are done is not enough while nobody answers, not even those.
+    let mut world = World::new(spec(&canary(), None), vec![cluster(1, &[true]), cluster(2, &[false])]);
+    world.tick();
+    assert_eq!(world.play(1), [1]);
+    world.at(1).is_away = true;
+    world.at(2).is_away = true;
+    assert_eq!(world.play(4), []);
+    world.is(RolloutPhase::Running, ProgressReason::Unreachable);
+    assert_eq!(
+        (world.rollout.wave, world.rollout.message.as_str()),
+        (1, "all clusters of wave rest are paused or do not answer")
+    );
+    world.at(1).is_away = false;
+    world.tick();
+    world.is(RolloutPhase::Complete, ProgressReason::None);
 }
 
 #[test]
@@ -856,4 +871,43 @@ fn whoever_is_paused_once_it_is_done_is_not_asked_at_the_end_of_the_soak() {
     (world.at(2).is_away, world.at(2).is_paused) = (true, true);
     assert_eq!(world.play(2), [3]);
     world.is(RolloutPhase::Running, ProgressReason::Releasing);
+}
+
+#[test]
+fn a_release_that_ends_without_success_leaves_the_soak_alone() {
+    for has_failed in [true, false] {
+        let mut rollout = canary();
+        rollout["waves"][0]["soak"] = json!("1m");
+        rollout["maxFailures"] = json!(1);
+        let clusters = vec![cluster(1, &[true]), cluster(2, &[true]), cluster(3, &[false])];
+        let mut world = World::new(spec(&rollout, None), clusters);
+        world.at(2).is_away = true;
+        world.tick();
+        assert_eq!(world.play(2), [1]);
+        world.is(RolloutPhase::Running, ProgressReason::Soaking);
+        let settled = world.rollout.settled;
+        world.tick_after(Duration::from_secs(10));
+        world.at(2).is_away = false;
+        world.tick();
+        assert_eq!(world.released(), [2]);
+        world.is(RolloutPhase::Running, ProgressReason::Releasing);
+        if has_failed {
+            world.at(2).applied = Applied::Never;
+        } else {
+            // It was silent before its turn.
+            (world.at(2).is_away, world.at(2).was_silent) = (true, true);
+        }
+        world.tick();
+        world.is(RolloutPhase::Running, ProgressReason::Soaking);
+        assert_eq!(world.rollout.settled, settled, "has failed: {has_failed}");
+        // Late success is one.
+        (world.at(2).is_away, world.at(2).was_silent) = (false, false);
+        world.apply(2, HealthState::Current);
+        world.tick();
+        if !has_failed {
+            world.apply(2, HealthState::Current);
+            world.tick();
+        }
+        assert!(world.rollout.settled > settled, "has failed: {has_failed}");
+    }
 }
