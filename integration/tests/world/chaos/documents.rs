@@ -6,6 +6,8 @@ use integration::hub::Request;
 use integration::soak::Random;
 use serde_json::{Value, json};
 
+use crate::chaos::rolled;
+
 pub(crate) const CLUSTERS: usize = 10;
 const SETS: usize = 30;
 const REGIONS: [&str; 3] = ["east", "west", "north"];
@@ -35,6 +37,8 @@ pub(crate) struct Set {
     /// Of a `SyncSet`; a `SelectorSyncSet` has none.
     pub(crate) team: Option<&'static str>,
     pub(crate) name: String,
+    /// Whether its changes go through waves.
+    rolls: bool,
     kin: Kin,
     upsert: bool,
     pub(crate) behavior: Behavior,
@@ -100,6 +104,8 @@ impl Documents {
             let mut set = Set {
                 exists: false,
                 team,
+                // Two of each kin.
+                rolls: [5, 9].contains(&(number % 10)),
                 name: format!("set-{}", (number * 7) % SETS),
                 kin,
                 upsert: false,
@@ -363,6 +369,9 @@ impl Set {
         let resources: Vec<Value> = self.resources.iter().map(|resource| self.resource(resource)).collect();
         let mut spec = json!({"applyBehavior": behavior, "resourceApplyMode": if self.upsert { "Upsert" } else { "Sync" },
             "enableResourceTemplates": true, "resources": resources});
+        if self.rolls {
+            spec["rollout"] = rolled::rollout();
+        }
         if let Some((number, namespace)) = &self.mapped {
             let target = json!({"name": format!("mapped-{number}"), "namespace": namespace});
             spec["secretMappings"] = json!([{"sourceRef": {"name": format!("mapped-{number}")}, "targetRef": target}]);

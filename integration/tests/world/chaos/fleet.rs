@@ -7,7 +7,7 @@ use integration::hub::{Client, Replica, Request};
 use integration::postgres::{self, HUB};
 use integration::soak::Random;
 use integration::users::{ADMIN, EDGE_CONTROLLER};
-use integration::{ControlPlane, Towline};
+use integration::{ControlPlane, Towline, eventually};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::Api;
 use kube::api::{ListParams, PostParams};
@@ -108,8 +108,25 @@ impl Fleet {
 
     /// Kills a worker and starts it again.
     pub(crate) async fn restart(&mut self, worker: usize) {
+        let dead = self.holders[&self.workers[worker].process_id()].clone();
         self.workers[worker].start_again().await.unwrap();
+        // Otherwise half a minute passes until another one is the dispatcher.
+        let text = "update towline_claim set until = now() where name = 'dispatcher' and holder = $1 and until > now()";
+        self.sql.execute(text, &[&dead]).await.unwrap();
         self.meet(worker).await;
+    }
+
+    /// The worker that is the dispatcher, once there is one.
+    pub(crate) async fn dispatcher(&self) -> usize {
+        let text = "select holder from towline_claim where name = 'dispatcher' and until > now()";
+        let leader = eventually("a dispatcher", LIMIT, async || {
+            let row = self.sql.query_opt(text, &[]).await.map_err(|error| error.to_string())?;
+            let holder = row.map(|row| row.get::<_, String>(0));
+            let is_it = |worker: &Towline| self.holders.get(&worker.process_id()) == holder.as_ref();
+            let found = self.workers.iter().position(is_it).filter(|_| holder.is_some());
+            found.ok_or_else(|| format!("{holder:?} of {:?}", self.holders))
+        });
+        leader.await.unwrap()
     }
 
     pub(crate) fn thaw(&mut self, worker: usize) {

@@ -1,4 +1,4 @@
-//! What happens to workers: they are killed and frozen.
+//! What happens to workers, one of which is the dispatcher: they are killed and frozen.
 
 use integration::soak::Random;
 
@@ -8,6 +8,8 @@ use crate::chaos::fleet::Fleet;
 #[derive(Debug, Default)]
 pub(crate) struct Incidents {
     pub(crate) killed: u32,
+    /// How many of these were the dispatcher.
+    pub(crate) dispatchers: u32,
     pub(crate) frozen: u32,
     /// Frozen workers, and at which round each is thawed.
     thaw: Vec<(usize, u64)>,
@@ -15,6 +17,8 @@ pub(crate) struct Incidents {
 
 /// The longest that a worker is frozen, in rounds.
 const LONGEST: u64 = 90;
+/// In rounds.
+const DISPATCHER_DIES_EVERY: u64 = 8;
 
 impl Incidents {
     /// Perhaps something happens in this round.
@@ -22,12 +26,13 @@ impl Incidents {
         self.thaw_until(fleet, round);
         let worker = random.index(fleet.workers.len());
         let is_frozen = self.thaw.iter().any(|(frozen, _)| *frozen == worker);
+        if round % DISPATCHER_DIES_EVERY == 0 {
+            let dispatcher = fleet.dispatcher().await;
+            self.kill(fleet, dispatcher).await;
+            self.dispatchers += 1;
+        }
         match random.below(10) {
-            0 => {
-                self.thaw.retain(|(frozen, _)| *frozen != worker);
-                fleet.restart(worker).await;
-                self.killed += 1;
-            }
+            0 => self.kill(fleet, worker).await,
             // One goes on working.
             1 | 2 if !is_frozen && self.thaw.len() + 1 < fleet.workers.len() => {
                 fleet.workers[worker].freeze().unwrap();
@@ -37,6 +42,12 @@ impl Incidents {
             }
             _ => {}
         }
+    }
+
+    async fn kill(&mut self, fleet: &mut Fleet, worker: usize) {
+        self.thaw.retain(|(frozen, _)| *frozen != worker);
+        fleet.restart(worker).await;
+        self.killed += 1;
     }
 
     /// Thaws all.

@@ -2,7 +2,8 @@
 //!
 //! Ten clusters are documents whose kubeconfigs lead to two real API servers. Each goes through an endpoint of the test, which gives the
 //! cluster an identity of its own and notes every request with the process that sent it; templates keep the clusters apart, each in a
-//! namespace. A trigger notes every claim, so that each request can be compared with the claim under which it was sent.
+//! namespace. A trigger notes every claim, so that each request can be compared with the claim under which it was sent; another one
+//! notes each step of a rollout.
 
 #![expect(
     clippy::panic,
@@ -20,5 +21,6 @@ mod fleet;
 mod history;
 mod incidents;
 mod oracle;
+mod rolled;
 mod storm;
-mod watched;
+pub(crate) mod watched;

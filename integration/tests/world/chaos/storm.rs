@@ -16,6 +16,7 @@ use crate::chaos::fleet::{Fleet, LIMIT, run};
 use crate::chaos::history::History;
 use crate::chaos::incidents::Incidents;
 use crate::chaos::oracle::may_stay;
+use crate::chaos::rolled;
 use crate::chaos::watched::Watched;
 
 /// Rounds in `make test`.
@@ -32,6 +33,7 @@ fn whatever_happens_clusters_get_what_the_documents_say_and_never_lose_what_stay
     run(async {
         let mut random = Random::new(soak::seed());
         let mut fleet = Fleet::new("storm").await;
+        rolled::note(&fleet.database).await;
         let mut documents = Documents::new(&mut random);
         for cluster in documents.clusters.clone() {
             fleet.register(cluster.team, &cluster.name, &cluster.labels).await;
@@ -79,12 +81,14 @@ fn whatever_happens_clusters_get_what_the_documents_say_and_never_lose_what_stay
         let claims = Claims::read(&fleet.database).await;
         let requests = fenced(&fleet, &claims);
         let (deletions, unclaimed) = check_deletions(&fleet, &requests, &history, &watched);
+        let rolled = rolled::check(&fleet.database).await;
         let (killed, frozen, takeovers) = (incidents.killed, incidents.frozen, claims.takeovers());
         println!(
-            "{} requests, {deletions} deletions, {unclaimed} of them late, {takeovers} takeovers, {killed} killed, {frozen} frozen",
+            "{} requests, {deletions} deletions, {unclaimed} of them late, {takeovers} takeovers, {killed} killed, {frozen} frozen, {rolled:?}",
             requests.len()
         );
-        assert!(killed > 0 && frozen > 0 && takeovers > 0, "{incidents:?} {takeovers}");
+        assert!(killed > 0 && frozen > 0 && takeovers > 0 && incidents.dispatchers > 0, "{incidents:?} {takeovers}");
+        assert!(rolled.released > 0 && rolled.waves > 0, "{rolled:?}");
         // Each process sends one request late at most each time that it is thawed, to each cluster; that is seldom a deletion.
         assert!(deletions > 10 * unclaimed, "{deletions} deletions were compared with claims, {unclaimed} had none");
     });

@@ -40,7 +40,7 @@ async fn says(stage: &Stage, plane: &ControlPlane, name: &str, status: Value) {
     .unwrap();
 }
 
-fn running(ready: &str) -> Value {
+pub(crate) fn running(ready: &str) -> Value {
     json!({"phase": "Running", "conditions": [{"type": "Ready", "status": ready, "reason": "ContainersNotReady"}], "containerStatuses": null})
 }
 
@@ -51,14 +51,14 @@ fn crashing() -> Value {
 }
 
 /// The health of the syncset, once it has this state and reason.
-async fn has(stage: &Stage, wanted: &str, reason: Value) -> Value {
+pub(crate) async fn has(stage: &Stage, wanted: &str, reason: Value) -> Value {
     let entry = |status: &Value| status["syncSets"][0]["health"].clone();
     let is_so = |status: &Value| entry(status)["state"] == wanted && entry(status)["reason"] == reason;
     entry(&stage.status("west-1", &format!("health {wanted} {reason}"), is_so).await)
 }
 
 /// As if so much time had passed since the objects of a syncset were first said not to be current, or to have failed. It is read again.
-async fn passes(stage: &Stage, syncset: &str, time: &str) {
+pub(crate) async fn passes(stage: &Stage, syncset: &str, time: &str) {
     let before = |field: &str, of: &str| format!("({of}->>'{field}')::timestamptz - interval '{time}'");
     let text = format!(
         "update towline_result set health = health || jsonb_build_object('next', now(), 'began', {}, 'objects', \

@@ -54,4 +54,5 @@ mod unions;
 mod waking;
 mod walk;
 mod watching;
+mod waves;
 pub(crate) mod world;

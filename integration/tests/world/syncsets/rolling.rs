@@ -1,11 +1,9 @@
-//! What clusters get of a syncset with a rollout. In most of these tests no dispatcher moves them: the tests do.
+//! What clusters get of a syncset with a rollout. No dispatcher moves them: the tests do.
 
-use integration::eventually;
-use integration::hub::Request;
 use serde_json::{Value, json};
 
 use crate::syncsets::requests::Requests;
-use crate::syncsets::world::{LIMIT, SYNCSETS, Stage, UNGUARDED, run};
+use crate::syncsets::world::{SYNCSETS, Stage, UNGUARDED, run};
 
 /// From now on no rollout begins by itself on this hub, which has to be one of the test's own.
 async fn freeze(stage: &Stage) {
@@ -159,67 +157,5 @@ fn what_moves_from_one_syncset_to_another_one_by_a_rollout_is_never_absent() {
         put(&stage, "to", &[map("own", "3")], &waves()).await;
         pin(&stage, "to", 3).await;
         stage.has(west, &[("kept", json!({"a": "1"})), own("3")]).await;
-    });
-}
-
-/// A `SyncSet` for both clusters, the canary first and then, once it is promoted, the other one.
-fn in_waves(stage: &Stage, value: &str, others: &[Value]) -> Value {
-    let resources = [&[stage.config_map("a", &json!({ "a": value }))], others].concat();
-    json!({"clusterDeploymentRefs": [{"name": "west-1"}, {"name": "east-1"}], "resources": resources, "rollout": {"waves": [
-        {"name": "canary", "clusterSelector": {"matchLabels": {"tier": "canary"}}, "pause": true}]}})
-}
-
-/// Waits until the rollout of `base` is in this state, and gives it.
-async fn rolls(stage: &Stage, expected: &str, reason: &str) -> Value {
-    let path = stage.path("syncsets", "base");
-    let outcome = eventually("the rollout", LIMIT, async || {
-        let rollout = stage.get(&format!("{path}/rollout")).await;
-        let field = |name: &str| rollout.get(name).and_then(Value::as_str).unwrap_or_default();
-        if (field("state"), field("reason")) == (expected, reason) { Ok(rollout) } else { Err(rollout.to_string()) }
-    });
-    outcome.await.unwrap()
-}
-
-async fn steer(stage: &Stage, action: &str) {
-    let path = format!("/v1/{}/rollout", stage.path("syncsets", "base"));
-    stage.send(&Request::post(&path, &json!({ "action": action }))).await.success().unwrap();
-}
-
-#[test]
-fn a_change_that_breaks_the_canary_reaches_nobody_else_and_is_undone_and_a_good_one_goes_through_the_waves() {
-    run(async {
-        let stage = Stage::with("waves", SYNCSETS, 2).await;
-        let west = stage.register("west-1", &json!({"tier": "canary"}), 0).await;
-        let east = stage.register("east-1", &json!({}), 1).await;
-        let has = |value: &str| [("a", json!({ "a": value }))];
-        let first = json!({"namespace": "waves", "name": "base", "spec": in_waves(&stage, "1", &[])});
-        stage.create("syncsets", &first).await;
-        rolls(&stage, "Running", "AwaitingPromotion").await;
-        stage.has(west, &has("1")).await;
-        stage.has(east, &[]).await;
-        steer(&stage, "promote").await;
-        rolls(&stage, "Complete", "").await;
-        stage.has(east, &has("1")).await;
-        let mut to_east = Requests::from_now(&stage, east).await;
-
-        let broken = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "b", "namespace": "waves"},
-            "spec": {"ports": [{"port": 80}], "sessionAffinty": "None"}});
-        stage.replace_spec("syncsets", "base", &in_waves(&stage, "2", &[broken])).await;
-        let stopped = rolls(&stage, "Stopped", "Failures").await;
-        assert_eq!((&stopped["waves"][0]["failed"], &stopped["stable"]), (&json!(1), &json!(1)), "{stopped}");
-        stage.has(west, &has("2")).await;
-        steer(&stage, "undo").await;
-        rolls(&stage, "RolledBack", "").await;
-        stage.has(west, &has("1")).await;
-        assert_eq!(to_east.seen().await, none(), "it never had it");
-
-        stage.replace_spec("syncsets", "base", &in_waves(&stage, "3", &[])).await;
-        rolls(&stage, "Running", "AwaitingPromotion").await;
-        stage.has(west, &has("3")).await;
-        assert_eq!(to_east.seen().await, none(), "its turn has not come");
-        steer(&stage, "promote").await;
-        let complete = rolls(&stage, "Complete", "").await;
-        stage.has(east, &has("3")).await;
-        assert_eq!(complete["revision"], complete["stable"]);
     });
 }

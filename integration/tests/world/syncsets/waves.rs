@@ -1,0 +1,320 @@
+//! Rollouts as the dispatcher moves them, on real clusters, some of which can't have the new content.
+
+use std::time::Duration;
+
+use integration::hub::Request;
+use integration::users::ADMIN;
+use integration::{ControlPlane, eventually};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
+use kube::Api;
+use kube::api::{ListParams, Patch, PatchParams};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use crate::chaos::watched::Watched;
+use crate::syncsets::health::{has, passes, running};
+use crate::syncsets::requests::Requests;
+use crate::syncsets::world::{LIMIT, SYNCSETS, Stage, UNGUARDED, run};
+
+const NONE: [String; 0] = [];
+
+/// A `SyncSet` for both clusters, the canary first and then, once it is promoted, the other one.
+fn in_waves(resources: &[Value]) -> Value {
+    json!({"clusterDeploymentRefs": [{"name": "west-1"}, {"name": "east-1"}], "resourceApplyMode": "Sync", "enableResourceTemplates": true,
+        "resources": resources, "rollout": {"waves": [
+            {"name": "canary", "clusterSelector": {"matchLabels": {"tier": "canary"}}, "pause": true}]}})
+}
+
+/// The canary, and the other cluster.
+async fn clusters(stage: &Stage) -> (&'static ControlPlane, &'static ControlPlane) {
+    let west = stage.register("west-1", &json!({"tier": "canary", "region": "west"}), 0).await;
+    let east = stage.register("east-1", &json!({}), 1).await;
+    stage.at_rest().await;
+    (west, east)
+}
+
+async fn create(stage: &Stage, name: &str, spec: &Value) {
+    stage.create("syncsets", &json!({"namespace": stage.namespace, "name": name, "spec": spec})).await;
+}
+
+/// Waits until the rollout of a syncset is in this state, and gives it.
+async fn rolls(stage: &Stage, name: &str, expected: &str, reason: &str) -> Value {
+    let path = stage.path("syncsets", name);
+    let outcome = eventually(format!("the rollout of {name}"), LIMIT, async || {
+        let rollout = stage.get(&format!("{path}/rollout")).await;
+        let field = |name: &str| rollout.get(name).and_then(Value::as_str).unwrap_or_default();
+        if (field("state"), field("reason")) == (expected, reason) { Ok(rollout) } else { Err(rollout.to_string()) }
+    });
+    match outcome.await {
+        Ok(rollout) => rollout,
+        Err(error) => panic!("{error}\n{}", stage.log()),
+    }
+}
+
+async fn steer(stage: &Stage, name: &str, action: &str) {
+    let path = format!("/v1/{}/rollout", stage.path("syncsets", name));
+    stage.send(&Request::post(&path, &json!({ "action": action }))).await.success().unwrap();
+}
+
+/// Lets the other cluster have the content that the canary has.
+async fn promote(stage: &Stage, name: &str) {
+    rolls(stage, name, "Running", "AwaitingPromotion").await;
+    steer(stage, name, "promote").await;
+    rolls(stage, name, "Complete", "").await;
+}
+
+/// All fields of the objects of a test, but what the API server counts and what controllers say.
+async fn fields(stage: &Stage, plane: &ControlPlane) -> Vec<Value> {
+    let client = plane.client(ADMIN).await.unwrap();
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), stage.namespace);
+    let services: Api<Service> = Api::namespaced(client.clone(), stage.namespace);
+    let deployments: Api<Deployment> = Api::namespaced(client, stage.namespace);
+    let all = ListParams::default();
+    let mut found: Vec<Value> = maps.list(&all).await.unwrap().items.iter().map(|map| json!(map)).collect();
+    found.extend(services.list(&all).await.unwrap().items.iter().map(|service| json!(service)));
+    found.extend(deployments.list(&all).await.unwrap().items.iter().map(|deployment| json!(deployment)));
+    for object in &mut found {
+        object.as_object_mut().unwrap().remove("status");
+        let metadata = object["metadata"].as_object_mut().unwrap();
+        metadata.retain(|field, _| !matches!(field.as_str(), "resourceVersion" | "generation"));
+        if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+            annotations.remove("deployment.kubernetes.io/revision");
+        }
+        let managers = metadata["managedFields"].as_array_mut().unwrap();
+        managers.retain(|entry| entry["manager"] != "kube-controller-manager");
+        managers.iter_mut().for_each(|entry| drop(entry.as_object_mut().unwrap().remove("time")));
+        managers.sort_by_key(ToString::to_string);
+    }
+    found
+}
+
+/// The same objects without what tells one from another one of its name: one of them was deleted and made again.
+fn made_again(objects: &[Value], name: &str) -> Vec<Value> {
+    let mut objects = objects.to_vec();
+    for object in objects.iter_mut().filter(|object| object["metadata"]["name"] == name) {
+        object["metadata"]
+            .as_object_mut()
+            .unwrap()
+            .retain(|field, _| !matches!(field.as_str(), "uid" | "creationTimestamp"));
+    }
+    objects
+}
+
+/// Plays the kubelet of a cluster: pods of the first image run, those of any other one never start.
+async fn play_kubelet(stage: &Stage, plane: &ControlPlane) {
+    let pods: Api<Pod> = Api::namespaced(plane.client(ADMIN).await.unwrap(), stage.namespace);
+    loop {
+        for pod in pods.list(&ListParams::default()).await.unwrap() {
+            let image = pod.spec.unwrap().containers.remove(0).image;
+            if image.as_deref() == Some("web:1") && pod.status.unwrap().phase.as_deref() != Some("Running") {
+                let patch = Patch::Merge(json!({ "status": running("True") }));
+                // It may be gone by now.
+                drop(pods.patch_status(&pod.metadata.name.unwrap(), &PatchParams::default(), &patch).await);
+            }
+        }
+        sleep(Duration::from_millis(200)).await;
+    }
+}
+
+/// A program with what belongs to it. Of the second release no pod starts.
+fn program(stage: &Stage, release: u32) -> Vec<Value> {
+    let metadata = |name: &str| json!({"name": name, "namespace": stage.namespace, "labels": {format!("release-{release}"): "yes"}});
+    let mut web = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata("web"), "spec": {
+        "selector": {"matchLabels": {"app": "web"}},
+        "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "web", "image": format!("web:{release}")}]}}}});
+    let mut service = json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata("web"), "spec": {
+        "selector": {"app": "web"}, "ports": [{"name": "http", "port": 80}]}});
+    let site = stage.config_map("site", &json!({"both": format!("{release}"), format!("of-{release}"): "yes"}));
+    if release == 1 {
+        let more =
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": format!("{}-more", stage.namespace)}});
+        return vec![web, service, site, stage.config_map("first", &json!({"a": "1"})), more];
+    }
+    web["spec"]["progressDeadlineSeconds"] = json!(2);
+    web["spec"]["template"]["spec"]["containers"][0]["env"] = json!([{"name": "A", "value": "b"}]);
+    service["spec"]["ports"] = json!([{"name": "http", "port": 80, "targetPort": 8080}, {"name": "more", "port": 81}]);
+    vec![web, service, site, stage.config_map("second", &json!({"a": "2"}))]
+}
+
+#[test]
+fn a_release_of_which_no_pod_starts_on_the_canary_is_taken_back_field_by_field() {
+    run(async {
+        let stage = Stage::shared("taken-back", SYNCSETS).await;
+        let (west, east) = clusters(&stage).await;
+        let content = |release: u32| {
+            let mut spec = in_waves(&program(&stage, release));
+            (spec["health"], spec["rollout"]["onFailure"]) = (json!({"within": "10m"}), json!("rollback"));
+            spec
+        };
+        let story = async {
+            create(&stage, "base", &content(1)).await;
+            promote(&stage, "base").await;
+            stage.at_rest().await;
+            let (before, elsewhere) = (fields(&stage, west).await, fields(&stage, east).await);
+            assert_eq!(before.len(), 4, "{before:?}");
+            let mut to_east = Requests::from_now(&stage, east).await;
+
+            let path = stage.path("syncsets", "base");
+            stage.replace_spec("syncsets", "base", &content(2)).await;
+            // It drops a namespace.
+            rolls(&stage, "base", "Running", "Held").await;
+            stage.change(&path, &json!({"annotations": {"towline.dev/approve-deletions": "2"}})).await;
+            has(&stage, "Progressing", json!("ProgressDeadlineExceeded")).await;
+            let taken_back = eventually("the failure to be confirmed", LIMIT, async || {
+                let rollout = stage.get(&format!("{path}/rollout")).await;
+                if rollout["state"] != "Running" {
+                    return Ok(());
+                }
+                passes(&stage, "base", "15 s").await;
+                Err(rollout.to_string())
+            });
+            taken_back.await.unwrap();
+            let rolled_back = rolls(&stage, "base", "RolledBack", "").await;
+            assert_eq!(rolled_back["message"], "1 of 1 clusters failed in wave canary, where 0 may");
+            assert_eq!((&rolled_back["revision"], &rolled_back["newest"]), (&json!(1), &json!(2)), "{rolled_back}");
+            let [sent_again, emptied] =
+                ["ConfigMap taken-back/first", "Namespace taken-back-more, without what was in it"];
+            assert_eq!(rolled_back["sentAgain"], json!([sent_again, emptied]), "{rolled_back}");
+            let told = stage.command(&["rollout", "status", "taken-back/base"]).await;
+            assert!(told.contains(&format!("sent again: {sent_again}; {emptied}\n")), "{told}");
+            has(&stage, "Current", Value::Null).await;
+            stage.at_rest().await;
+            let after = fields(&stage, west).await;
+            assert_eq!(made_again(&after, "first"), made_again(&before, "first"));
+            assert_ne!(after, before, "what the second release had dropped was deleted");
+            assert_eq!(fields(&stage, east).await, elsewhere);
+            assert_eq!(to_east.seen().await, NONE, "its turn never came");
+        };
+        tokio::select! {
+            () = story => {}
+            () = play_kubelet(&stage, west) => {}
+            () = play_kubelet(&stage, east) => {}
+        }
+    });
+}
+
+#[test]
+fn a_change_that_breaks_the_canary_reaches_nobody_else_and_is_undone_and_a_good_one_goes_through_the_waves() {
+    run(async {
+        let stage = Stage::with("waves", SYNCSETS, 2).await;
+        let (west, east) = clusters(&stage).await;
+        let map = |value: &str| stage.config_map("a", &json!({ "a": value }));
+        let has = |value: &str| [("a", json!({ "a": value }))];
+        create(&stage, "base", &in_waves(&[map("1")])).await;
+        rolls(&stage, "base", "Running", "AwaitingPromotion").await;
+        stage.has(west, &has("1")).await;
+        stage.has(east, &[]).await;
+        promote(&stage, "base").await;
+        stage.has(east, &has("1")).await;
+        let (before, mut to_east) = (fields(&stage, west).await, Requests::from_now(&stage, east).await);
+
+        let broken = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "b", "namespace": "waves"},
+            "spec": {"ports": [{"port": 80}], "sessionAffinty": "None"}});
+        stage.replace_spec("syncsets", "base", &in_waves(&[map("2"), broken])).await;
+        let stopped = rolls(&stage, "base", "Stopped", "Failures").await;
+        assert_eq!((&stopped["waves"][0]["failed"], &stopped["stable"]), (&json!(1), &json!(1)), "{stopped}");
+        stage.has(west, &has("2")).await;
+        steer(&stage, "base", "undo").await;
+        rolls(&stage, "base", "RolledBack", "").await;
+        assert_eq!(fields(&stage, west).await, before);
+        assert_eq!(to_east.seen().await, NONE, "it never had it");
+
+        stage.replace_spec("syncsets", "base", &in_waves(&[map("3")])).await;
+        rolls(&stage, "base", "Running", "AwaitingPromotion").await;
+        stage.has(west, &has("3")).await;
+        assert_eq!(to_east.seen().await, NONE, "its turn has not come");
+        steer(&stage, "base", "promote").await;
+        let complete = rolls(&stage, "base", "Complete", "").await;
+        stage.has(east, &has("3")).await;
+        assert_eq!(complete["revision"], complete["stable"]);
+    });
+}
+
+#[test]
+fn a_template_that_fails_on_one_cluster_stops_the_rollout_there_and_changes_nothing_on_it() {
+    run(async {
+        let stage = Stage::shared("wave-templates", SYNCSETS).await;
+        let (west, east) = clusters(&stage).await;
+        let map = |name: &str, value: &str| stage.config_map(name, &json!({ "a": value }));
+        create(&stage, "base", &in_waves(&[map("a", "1"), map("dropped", "1")])).await;
+        promote(&stage, "base").await;
+        let (before, mut to_east) = (fields(&stage, east).await, Requests::from_now(&stage, east).await);
+
+        let named_by_label = map("{{ fromCDLabel \"region\" }}", "2");
+        stage.replace_spec("syncsets", "base", &in_waves(&[map("a", "2"), named_by_label])).await;
+        rolls(&stage, "base", "Running", "AwaitingPromotion").await;
+        let has = |region: &'static str| [("a", json!({"a": "2"})), (region, json!({"a": "2"}))];
+        stage.has(west, &has("west")).await;
+        steer(&stage, "base", "promote").await;
+        let stopped = rolls(&stage, "base", "Stopped", "Failures").await;
+        assert_eq!(stopped["message"], "1 of 1 clusters failed in wave rest, where 0 may");
+        let failed = |status: &Value| status["syncSets"][0]["reason"] == "TemplateInvalid";
+        stage.status("east-1", "a template that fails", failed).await;
+        assert_eq!(fields(&stage, east).await, before);
+        assert_eq!(to_east.seen().await, NONE, "nothing of it is sent, and nothing deleted");
+
+        // What was missing is added: the cluster recovers, and nobody has to be asked twice.
+        stage.change(&stage.path("clusters", "east-1"), &json!({"labels": {"region": "east"}})).await;
+        steer(&stage, "base", "resume").await;
+        rolls(&stage, "base", "Complete", "").await;
+        stage.has(east, &has("east")).await;
+    });
+}
+
+#[test]
+fn an_object_that_two_syncsets_hand_over_by_rollouts_of_both_is_never_absent() {
+    run(async {
+        let stage = Stage::shared("wave-shared", UNGUARDED).await;
+        let (west, east) = clusters(&stage).await;
+        let of = |syncset: &str, value: &str, has_it: bool| {
+            let map = |name: &str| stage.config_map(name, &json!({ "by": syncset, "a": value }));
+            let names = if has_it { vec![syncset, "shared"] } else { vec![syncset] };
+            in_waves(&names.into_iter().map(map).collect::<Vec<_>>())
+        };
+        let content = |syncset: &str, value: &str| json!({"by": syncset, "a": value});
+        let has = async |plane, one: &str, shared: (&str, &str), two: &str| {
+            let maps =
+                [("one", content("one", one)), ("shared", content(shared.0, shared.1)), ("two", content("two", two))];
+            stage.has(plane, &maps).await;
+        };
+        for (name, has_it) in [("one", true), ("two", false)] {
+            create(&stage, name, &of(name, "1", has_it)).await;
+            promote(&stage, name).await;
+        }
+        has(east, "1", ("one", "1"), "1").await;
+        let watched = Watched::start().await;
+
+        // It goes to the other one, whose rollout comes later on this cluster.
+        stage.replace_spec("syncsets", "two", &of("two", "2", true)).await;
+        stage.replace_spec("syncsets", "one", &of("one", "2", false)).await;
+        promote(&stage, "one").await;
+        rolls(&stage, "two", "Running", "AwaitingPromotion").await;
+        has(west, "2", ("two", "2"), "2").await;
+        has(east, "2", ("one", "1"), "1").await;
+        let told = stage.explained("east-1", &format!("ConfigMap/{}/shared", stage.namespace)).await;
+        assert!(told.contains("if dropped kept for now: a rollout is about to want it"), "{told}");
+        promote(&stage, "two").await;
+        has(east, "2", ("two", "2"), "2").await;
+
+        // Back again, of which both are undone once the canary has it.
+        stage.replace_spec("syncsets", "one", &of("one", "3", true)).await;
+        stage.replace_spec("syncsets", "two", &of("two", "3", false)).await;
+        for name in ["one", "two"] {
+            rolls(&stage, name, "Running", "AwaitingPromotion").await;
+        }
+        has(west, "3", ("one", "3"), "3").await;
+        has(east, "2", ("two", "2"), "2").await;
+        for name in ["two", "one"] {
+            steer(&stage, name, "undo").await;
+        }
+        for name in ["two", "one"] {
+            rolls(&stage, name, "RolledBack", "").await;
+        }
+        has(west, "2", ("two", "2"), "2").await;
+        stage.full_pass().await;
+        has(east, "2", ("two", "2"), "2").await;
+        let vanished: Vec<_> = watched.vanished().into_values().filter(|(of, _)| of == stage.namespace).collect();
+        assert!(vanished.is_empty(), "{vanished:?}");
+    });
+}
