@@ -152,7 +152,7 @@ pub mod syncset {
     }
     pub mod store {
         pub use crate::syncset::run::store::{
-            ClusterUpdate, MOST_ROWS, PassStore, Snapshot, StoreError, StoredCluster,
+            ClusterUpdate, Lacking, MOST_ROWS, PassStore, Snapshot, StoreError, StoredCluster,
         };
     }
     pub mod work {

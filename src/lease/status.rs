@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::time::Instant;
 
+use super::config::LeaseConfig;
 use super::run::latest::{LatestState, LeaseState, Obstacle};
 use super::run::renewal::Target;
 use crate::cluster::{ClusterStatus, Watch};
@@ -74,6 +75,21 @@ impl LeaseReport {
         obstacle.or_else(failed).or_else(fault).unwrap_or_else(|| "not renewed yet".to_owned())
     }
 
+    /// What an operator can do where renewing waits for something on the managed cluster.
+    fn next_step(&self, obstacle: Obstacle) -> Option<String> {
+        let LeaseConfig { cluster, secret_namespace, secret_name, pod, .. } = &self.target.config;
+        match obstacle {
+            Obstacle::Secret => Some(format!("make the Secret {secret_namespace}/{secret_name} on {cluster}")),
+            Obstacle::Credentials => {
+                Some(format!("correct `kubeconfig` in the Secret {secret_namespace}/{secret_name} on {cluster}"))
+            }
+            Obstacle::PodMissing | Obstacle::PodNotReady => {
+                pod.as_ref().map(|pod| format!("look at the pod {}/{} on {cluster}", pod.namespace, pod.name))
+            }
+            Obstacle::Watch | Obstacle::Verification | Obstacle::Nothing => None,
+        }
+    }
+
     fn own_keys(&self) -> OwnKeys {
         let state = self.latest.state();
         let held = self.is_held(&state);
@@ -129,7 +145,11 @@ impl status::Section for LeaseReport {
         };
         let lease = (&self.target.key, (), is, Some(state.acknowledged.unwrap_or(self.began)));
         let mut objects = Objects::of(std::iter::once(lease), Instant::now(), |key, (), is, since| ListedObject {
-            cause: self.reason(&state),
+            cause: match (state.obstacle, &state.credentials_fault) {
+                (Obstacle::Credentials, Some(fault)) => fault.clone(),
+                _ => self.reason(&state),
+            },
+            next_step: self.next_step(state.obstacle),
             ..ListedObject::new(key, is, since)
         });
         objects.oldest = state.acknowledged.filter(|_| is != ObjectState::InStep).map(|at| at.elapsed());

@@ -187,7 +187,13 @@ fn report(latest: &Latest) -> Value {
 }
 
 fn held(held: &SuspendedSyncset) -> ListedObject {
-    let cause = format!("would delete on {} of {} clusters: {}", held.clusters, held.tracks, held.cause.reason());
+    let cause = format!(
+        "would delete objects on {} of {} clusters, {} in all: {}",
+        held.clusters,
+        held.tracks,
+        held.objects,
+        held.cause.reason()
+    );
     let since = held.since.and_then(instant_of);
     ListedObject { cause, next_step: Some(held.remedy()), ..ListedObject::new(held.label(), ObjectState::Held, since) }
 }
@@ -337,6 +343,7 @@ mod tests {
             cause: Cause::Many,
             generation: 4,
             revision: None,
+            objects: 36,
             clusters: 12,
             tracks: 20,
             since: None,
@@ -366,7 +373,7 @@ mod tests {
             json!(objects.not_in_step),
             json!([
                     {"key": "SelectorSyncSet monitoring", "state": "held", "for_seconds": null,
-                    "cause": "would delete on 12 of 20 clusters: most of its objects there would be deleted",
+                    "cause": "would delete objects on 12 of 20 clusters, 36 in all: most of its objects there would be deleted",
                     "next_step": "take the change back, or `towline approve syncsets monitoring`"},
                 {"key": "SyncSet team-a/base", "state": "held", "for_seconds": 0,
                     "cause": "its rollout has stopped in wave canary (Failures): wave canary is done",

@@ -288,6 +288,7 @@ fn syncsets(metrics: &SyncsetMetrics) {
         cause: Cause::Gone,
         generation: 0,
         revision: None,
+        objects: 7,
         clusters: 0,
         tracks: 0,
         since: None,

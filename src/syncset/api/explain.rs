@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{SyncsetApi, of_store};
 use crate::config::names::{is_label, is_subdomain};
 use crate::documents::{Filter, Key, Kind, Problem, ProblemKind, is_kind, is_path_segment, not_found, selected_ids};
-use crate::job::routes::{ApiRequest, QueryParameter, QueryValue, Right};
+use crate::job::routes::{ApiRequest, QueryParameter, QueryValue, Reach, Right};
 use crate::syncset::inspect::{Asked, Explanation, Unexplained};
 
 pub(super) const PARAMETERS: &[QueryParameter] = &[
@@ -30,7 +30,8 @@ pub(super) async fn explain(api: Arc<SyncsetApi>, request: ApiRequest) -> Result
     let filter = Filter::of(Kind::Cluster).in_namespace(namespace)?.named(name)?;
     let clusters = selected_ids(&api.database, &filter).await?;
     let Some(cluster) = clusters.first() else { return Err(not_found(&key)) };
-    api.inspector.explain(*cluster, &asked, request.taker).await.map_err(|error| match error {
+    let is_everywhere = request.rights.reach(Right::Read) == Reach::Everywhere;
+    api.inspector.explain(*cluster, &asked, is_everywhere, request.taker).await.map_err(|error| match error {
         Unexplained::NoCluster => not_found(&key),
         Unexplained::Store(error) => {
             of_store(ProblemKind::Unavailable, "the state of the cluster could not be read", error)

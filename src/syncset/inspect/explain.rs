@@ -16,7 +16,7 @@ use crate::cluster::{KindId, ManagedFields, Metadata};
 use crate::documents::{FieldPointer, Taker};
 use crate::syncset::plan::action::{Action, PassPlan};
 use crate::syncset::plan::health::explained;
-use crate::syncset::plan::name::ObjectRef;
+use crate::syncset::plan::name::{ObjectRef, SyncSetName};
 use crate::syncset::plan::naming::Names;
 use crate::syncset::plan::object::{left_alone, may_end_by_itself};
 use crate::syncset::plan::ownership::without;
@@ -164,13 +164,27 @@ struct Winner {
 
 impl Inspector {
     /// Explains an object on a cluster. It takes 20 s at most.
-    pub async fn explain(&self, cluster: Uuid, asked: &Asked, taker: Taker) -> Result<Explanation, Unexplained> {
+    /// `is_everywhere`: who asks may read what has no namespace.
+    pub async fn explain(
+        &self,
+        cluster: Uuid,
+        asked: &Asked,
+        is_everywhere: bool,
+        taker: Taker,
+    ) -> Result<Explanation, Unexplained> {
         let deadline = Instant::now() + WITHIN;
         let _turn = self.slots.take(taker, TURN_WITHIN).await.map_err(|_| Unexplained::Busy)?;
-        timeout_at(deadline, self.explain_in_turn(cluster, asked)).await.map_err(|_| Unexplained::Busy)?
+        timeout_at(deadline, self.explain_in_turn(cluster, asked, is_everywhere))
+            .await
+            .map_err(|_| Unexplained::Busy)?
     }
 
-    async fn explain_in_turn(&self, cluster: Uuid, asked: &Asked) -> Result<Explanation, Unexplained> {
+    async fn explain_in_turn(
+        &self,
+        cluster: Uuid,
+        asked: &Asked,
+        is_everywhere: bool,
+    ) -> Result<Explanation, Unexplained> {
         let snapshot = self.store.snapshot(cluster).await?;
         let plan = Plan::of(&snapshot);
         let Some(stored) = &snapshot.cluster else { return Err(Unexplained::NoCluster) };
@@ -208,7 +222,10 @@ impl Inspector {
         let mut is_ending = false;
         let live = match object.as_ref().zip(api_version) {
             None if winner.is_some() => "not known: it was not sent yet".to_owned(),
-            None => "no syncset wants it, and none has sent it".to_owned(),
+            None => {
+                let beside = self.store.syncsets_beside(&snapshot, (&asked.kind, &asked.name), is_everywhere).await?;
+                not_wanted(&beside)
+            }
             Some((object, api_version)) => match self.look(stored, object, api_version).await {
                 Err(unseen) => format!("not known: {}", unseen.text()),
                 Ok(None) => absent(winner.as_ref(), &rows),
@@ -289,6 +306,16 @@ impl Inspector {
     }
 }
 
+/// `beside`: syncsets that name the object and do not select the cluster, as a mistyped label does.
+fn not_wanted(beside: &[String]) -> String {
+    let none = "no syncset wants it, and none has sent it";
+    match beside {
+        [] => none.to_owned(),
+        [one] => format!("{none}; {one} names it, and does not select this cluster"),
+        more => format!("{none}; {} name it, and do not select this cluster", more.join(", ")),
+    }
+}
+
 /// The objects that a syncset names, each with its version where it renders.
 fn named(live: &Live) -> impl Iterator<Item = (&ObjectRef, Option<&String>)> {
     let all = live.rendered.iter().flat_map(|rendered| rendered.resources.iter().chain(&rendered.secrets));
@@ -350,6 +377,11 @@ pub(super) fn spoken(from: Timestamp, to: Timestamp) -> String {
     two.map(|(count, unit)| format!("{count} {unit}")).collect::<Vec<_>>().join(" ")
 }
 
+/// As commands take the name of a syncset.
+fn argument(name: &SyncSetName) -> String {
+    if name.namespace.is_empty() { name.name.clone() } else { format!("{}/{}", name.namespace, name.name) }
+}
+
 fn shown(claims: &[Claim<'_>], rows: &[AppliedRow], results: &[ResultRow]) -> Vec<Wanting> {
     let last = claims.len().saturating_sub(1);
     let of = |(position, claim): (usize, &Claim<'_>)| {
@@ -367,10 +399,8 @@ fn shown(claims: &[Claim<'_>], rows: &[AppliedRow], results: &[ResultRow]) -> Ve
         let failure = claim.desired.err().or_else(|| claim.live.obstacle()).or(failed);
         let why = failure.filter(|_| position == last && state != SENT);
         let why = why.map(|failure| format!("; the syncset fails: {}", failure.message)).unwrap_or_default();
-        let shown =
-            if name.namespace.is_empty() { name.name.clone() } else { format!("{}/{}", name.namespace, name.name) };
         Wanting {
-            syncset: format!("{} {shown}", name.kind.as_str()),
+            syncset: format!("{} {}", name.kind.as_str(), argument(name)),
             mode: match mode {
                 Mode::Sync => "Sync",
                 Mode::Upsert => "Upsert",
@@ -510,12 +540,17 @@ fn kept(object: &ObjectRef, live: &[Live], awaited: &[Names]) -> Option<String> 
 
 /// What becomes of an object that no syncset wants, and that some have sent.
 fn already_dropped(rows: &[AppliedRow], snapshot: &Snapshot, is_ending: bool, kept: Option<String>) -> String {
-    let mut tracked = rows.iter().filter(|row| row.tracked && !row.adopted).map(|row| snapshot.deletions(row.syncset));
-    match tracked.next() {
-        None => "nothing: no syncset wants it".to_owned(),
-        Some(_) if is_ending => "dropped already: it is deleted and not gone".to_owned(),
-        Some(Deletions::Suspended) => "dropped already: its deletion is held until it is approved".to_owned(),
-        Some(Deletions::Allowed | Deletions::Unchecked) => match kept {
+    let Some(row) = rows.iter().find(|row| row.tracked && !row.adopted) else {
+        return "nothing: no syncset wants it".to_owned();
+    };
+    match snapshot.deletions(row.syncset) {
+        _ if is_ending => "dropped already: it is deleted and not gone".to_owned(),
+        Deletions::Suspended => {
+            let result = snapshot.results.iter().find(|result| result.syncset == row.syncset);
+            let of = result.map_or_else(|| row.syncset.to_string(), |result| argument(&result.name));
+            format!("dropped already: its deletion is held until `towline approve syncsets {of}`")
+        }
+        Deletions::Allowed | Deletions::Unchecked => match kept {
             Some(why) => format!("kept for now: {why}"),
             None => "dropped already: its deletion is due".to_owned(),
         },

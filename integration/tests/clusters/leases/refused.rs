@@ -4,7 +4,7 @@ use integration::users;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::leases::world::{World, run};
+use crate::leases::world::{SECRET, World, run};
 
 #[test]
 fn what_can_not_be_used_is_refused_named_and_never_sent() {
@@ -40,6 +40,10 @@ fn what_can_not_be_used_is_refused_named_and_never_sent() {
                 |report: &Value| report["credentials_fault"].as_str().is_some_and(|told| told.contains(expected));
             let report = world.report(&side_car, expected, names_it).await;
             assert_eq!(report["held"], false, "{report}");
+            let listed = &report["not_in_step"][0];
+            assert!(listed["cause"].as_str().is_some_and(|cause| cause.contains(expected)), "{report}");
+            let next = format!("correct `kubeconfig` in the Secret {}/{SECRET} on ", world.namespace);
+            assert!(listed["next_step"].as_str().is_some_and(|step| step.starts_with(&next)), "{report}");
         }
         assert_eq!(world.requests(mark).await, []);
         let told = side_car.admin().status().await.unwrap().to_string() + &side_car.log().unwrap();

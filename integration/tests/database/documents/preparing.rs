@@ -21,7 +21,7 @@ use towline::test_api::syncset::plan::rows::{AppliedRow, ResultRow};
 use towline::test_api::syncset::plan::spec::Rendering;
 use towline::test_api::syncset::plan::status::Reason;
 use towline::test_api::syncset::plan::wanted::{Deletions, Live, Scope, Wanted};
-use towline::test_api::syncset::store::{MOST_ROWS, PassStore, Snapshot, StoredCluster};
+use towline::test_api::syncset::store::{Lacking, MOST_ROWS, PassStore, Snapshot, StoredCluster};
 use towline::test_api::syncset::work::{NoClient, NoCredentials, Plan, PrepareError, Prepared, Preparer};
 
 use crate::documents::world::{LIMIT, Stage, Written, cluster, item, row, run};
@@ -616,7 +616,9 @@ fn a_cluster_with_too_many_rows_is_refused_and_not_read_to_the_end() {
         copy(MOST_ROWS + 100).await;
         let refused = world.whole(&snapshot).await.map(drop);
         assert!(matches!(refused, Err(PrepareError::TooManyObjects)), "{refused:?}");
-        let content = world.store.content(Some(world.claim.cluster), &[], &[], &[]).await.expect("content");
+        let content =
+            world.store.content(&world.store.turn().await, Some(world.claim.cluster), &Lacking::default()).await;
+        let content = content.expect("content");
         assert_eq!(content.sent.applied.len(), MOST_ROWS + 1);
     });
 }

@@ -7,7 +7,7 @@ use kube::api::PostParams;
 use serde_json::{Value, json};
 
 use crate::syncsets::requests::Requests;
-use crate::syncsets::world::{LIMIT, Stage, run};
+use crate::syncsets::world::{LIMIT, Stage, WITH_DUPLICATES, run};
 
 /// Statements that a replica sends besides passes, by their names in metrics: the tail, claims, looks for work and renewals, compaction,
 /// the overview, the dispatcher, and counts of the hub. Each comes at any moment. No pass sends one of them, nor a transaction, whose
@@ -76,6 +76,18 @@ pub(crate) fn beside(metrics: &str) -> Statements {
     counts.collect()
 }
 
+/// Waits until all changes are dispatched.
+async fn dispatched(stage: &Stage) {
+    let behind =
+        "select c.cursor < (select max(version) from towline_log) from towline_claim c where c.name = 'dispatcher'";
+    eventually("the changes to be dispatched", LIMIT, async || {
+        let row = stage.sql.query_one(behind, &[]).await.map_err(|error| error.to_string())?;
+        if row.get::<_, Option<bool>>(0) == Some(false) { Ok(()) } else { Err("behind".to_owned()) }
+    })
+    .await
+    .unwrap();
+}
+
 impl Counted {
     async fn new(name: &'static str) -> Self {
         let stage = Stage::new(name).await;
@@ -99,14 +111,7 @@ impl Counted {
 
     /// Waits until all changes are dispatched, and lets one pass through, which is due in any case.
     async fn pass(&mut self) -> (Cost, Statements) {
-        let behind =
-            "select c.cursor < (select max(version) from towline_log) from towline_claim c where c.name = 'dispatcher'";
-        eventually("the changes to be dispatched", LIMIT, async || {
-            let row = self.stage.sql.query_one(behind, &[]).await.map_err(|error| error.to_string())?;
-            if row.get::<_, Option<bool>>(0) == Some(false) { Ok(()) } else { Err("behind".to_owned()) }
-        })
-        .await
-        .unwrap();
+        dispatched(&self.stage).await;
         self.requests.seen().await;
         let (before, reconciles) = (self.statements().await, self.stage.reconciles().await);
         let free = "update towline_work set holder = null, until = null, ready_at = now(), wanted = wanted + 1; \
@@ -267,6 +272,40 @@ fn a_hundred_objects_need_no_more_statements_than_one() {
         counted.costs("a full pass of 100 objects in step", 1, 2).await;
         counted.stage.wants("base", &two[1..]).await;
         counted.costs("one dropped of 100", 2, 5).await;
+    });
+}
+
+/// The replica has eight connections, of which passes use half at once. Without looking again when it is its turn, each of the 40 passes
+/// would read what the first four had read.
+#[test]
+fn a_change_of_many_clusters_is_read_by_as_many_passes_as_may_read_at_once() {
+    run(async {
+        let stage = Stage::shared("many-costs", WITH_DUPLICATES).await;
+        let names: Vec<String> = (0..40).map(|number| format!("west-{number:02}")).collect();
+        for name in &names {
+            stage.register(name, &json!({"name": name}), 0).await;
+        }
+        stage.at_rest().await;
+        let held = "update towline_work set holder = 'test', until = now() + interval '1 h', token = token + 1";
+        assert_eq!(stage.sql.execute(held, &[]).await.unwrap(), 40);
+        let references: Vec<Value> = names.iter().map(|name| json!({"name": name})).collect();
+        let map = stage.config_map("{{ fromCDLabel \"name\" }}", &json!({"a": "1"}));
+        let spec = json!({"clusterDeploymentRefs": references, "enableResourceTemplates": true, "resources": [map]});
+        stage.create("syncsets", &json!({"namespace": stage.namespace, "name": "base", "spec": spec})).await;
+        let reads = async || {
+            let metrics = stage.replicas[0].towline().admin().metrics().await.unwrap();
+            beside(&metrics).get("syncset_content").copied().unwrap_or_default()
+        };
+        dispatched(&stage).await;
+        let before = reads().await;
+        let free = "update towline_work set holder = null, until = null, ready_at = now(), wanted = wanted + 1; \
+             select pg_notify('towline_work', '')";
+        stage.sql.batch_execute(free).await.unwrap();
+        for name in &names {
+            stage.succeeds(name, "base", 1).await;
+        }
+        let reads = reads().await - before;
+        assert!((1..=4).contains(&reads), "{reads} reads of what was new to the process");
     });
 }
 

@@ -156,7 +156,10 @@ fn a_typo_in_a_selector_is_held_until_it_is_taken_back() {
         let told = stage.explained("c-0", "ConfigMap/typo/site").await;
         has_lines(
             &told,
-            &["wanted by  no syncset", "if dropped dropped already: its deletion is held until it is approved"],
+            &[
+                "wanted by  no syncset",
+                "if dropped dropped already: its deletion is held until `towline approve syncsets fleet`",
+            ],
         );
         stage.at_rest().await;
         stage.full_pass().await;

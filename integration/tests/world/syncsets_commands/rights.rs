@@ -181,6 +181,17 @@ fn an_object_is_explained_to_those_who_may_read_its_cluster() {
         for namespace in ["foo", "bar"] {
             make(&mut admin, namespace, "west", "prod", true).await;
         }
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "b", "namespace": "a"}});
+        let mistyped = json!({"name": "mistyped", "spec": {"resources": [map],
+            "clusterDeploymentSelector": {"matchLabels": {"enviroment": "prod"}}}});
+        let reply = admin.send(&Request::post("/v1/selectorsyncsets", &mistyped)).await.unwrap();
+        assert_eq!(reply.status, 201, "{reply:?}");
+        let everywhere = token_file("admin", "*");
+        let told = stage.expect(&["explain", "foo/west", "ConfigMap/a/b", "--token-file", &everywhere]).await;
+        let live = "live       no syncset wants it, and none has sent it; SelectorSyncSet mistyped names it, and does not \
+             select this cluster";
+        assert!(told.lines().any(|line| line == live), "{told}");
+        // It has no namespace, so it is not for everybody.
         let reader = token_file("read", "foo");
         let told = stage.expect(&["explain", "foo/west", "ConfigMap/a/b", "--token-file", &reader]).await;
         let lines = [

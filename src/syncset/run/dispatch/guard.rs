@@ -235,6 +235,7 @@ impl DeletionGuard<'_> {
         };
         places(self.database, id, state.plain().as_ref(), None, found).await?;
         let cause = tally.check(state, was_suspended, approval);
+        let objects = rows.iter().map(|(_, loses, ..)| loses.objects).sum();
         let is_approved = approval == Approval::Once;
         rows.retain(|(.., is_stored)| *is_stored || cause.is_some() || is_approved);
         decisions.losses.extend(rows.into_iter().map(|(cluster, loses, counts, _)| LossRow {
@@ -261,6 +262,7 @@ impl DeletionGuard<'_> {
                 cause,
                 generation: subject.generation,
                 revision: subject.revision,
+                objects,
                 clusters: tally.loses,
                 tracks: tally.tracks,
                 since: None,

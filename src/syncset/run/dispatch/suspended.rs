@@ -24,6 +24,8 @@ pub struct SuspendedSyncset {
     pub generation: i64,
     /// With a rollout, the revision to which it led.
     pub revision: Option<i32>,
+    /// How many objects it would delete.
+    pub objects: usize,
     /// On how many clusters it would delete objects.
     pub clusters: usize,
     /// On how many clusters it tracks objects.
@@ -32,7 +34,8 @@ pub struct SuspendedSyncset {
     pub since: Option<Timestamp>,
 }
 
-const COLUMNS: &str = "syncset::text, kind, namespace, name, coalesce(cause, ''), clusters, tracks, to_json(since) #>> '{}', generation, revision";
+const COLUMNS: &str = "syncset::text, kind, namespace, name, coalesce(cause, ''), clusters, tracks, to_json(since) #>> '{}', generation, revision, \
+     (select coalesce(sum(l.objects), 0)::int8 from towline_lost l where l.syncset = towline_guard.syncset)";
 
 /// What is suspended, sorted by kind and name.
 pub async fn suspended(database: &Database) -> Result<Vec<SuspendedSyncset>, DispatchError> {
@@ -125,6 +128,7 @@ impl SuspendedSyncset {
             cause: Cause::of_name(column(query, row, 4)?).unwrap_or(Cause::Unreadable),
             generation: column(query, row, 8)?,
             revision: column(query, row, 9)?,
+            objects: usize::try_from(column::<i64>(query, row, 10)?).unwrap_or_default(),
             clusters: count(5)?,
             tracks: count(6)?,
             since: since.and_then(|since| since.parse().ok()),
@@ -161,13 +165,13 @@ impl SuspendedSyncset {
 
     /// As the section's report lists it.
     pub fn as_object(&self) -> HeldObject {
-        let Self { cause, clusters, tracks, generation, .. } = self;
+        let Self { cause, objects, clusters, tracks, generation, .. } = self;
         let of = self.revision.map(|revision| format!(" by revision {revision}")).unwrap_or_default();
         HeldObject {
             key: self.label(),
             kind: cause.as_str(),
             reason: format!(
-                "deletions on {clusters} of {tracks} clusters{of} are held: {}; {}",
+                "deletions on {clusters} of {tracks} clusters{of} are held, {objects} in all: {}; {}",
                 cause.reason(),
                 self.remedy()
             ),

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::{PassStore, SecretFacts, StoreError, places};
+use super::{PassStore, SecretFacts, Snapshot, StoreError, places};
 use crate::cluster::tool_marks::LAST_APPLIED;
-use crate::db::{self, Type, column};
+use crate::db::{self, Json, Type, column};
 use crate::documents::{IS_WHOLE, Key, ListError};
 use crate::syncset::plan::guard::{Amount, SyncsetState, Tally, TrackedObjects};
 
@@ -34,7 +34,40 @@ pub struct ClusterPlace {
     pub labels: BTreeMap<String, String>,
 }
 
+/// Most syncsets that are named beside a cluster.
+const MOST_BESIDE: u8 = 5;
+
 impl PassStore {
+    /// The labels of syncsets that could concern the cluster and do not, and have a resource of this kind and name, as it stands there: at most
+    /// five; of those without a namespace only for who may read everywhere.
+    pub async fn syncsets_beside(
+        &self,
+        snapshot: &Snapshot,
+        (kind, name): (&str, &str),
+        is_everywhere: bool,
+    ) -> Result<Vec<String>, StoreError> {
+        const QUERY: &str = "syncsets_beside";
+        let Some(cluster) = &snapshot.cluster else { return Ok(Vec::new()) };
+        let text = format!(
+            "select 'SyncSet ' || namespace || '/' || name from syncsets where kind = 'syncsets' and namespace = $1 \
+               and data #> '{{spec,resources}}' @> $2 and id <> all($3::text[]::uuid[]) \
+             union all select 'SelectorSyncSet ' || name from selectorsyncsets where kind = 'selectorsyncsets' and $4::text = '*' \
+               and data #> '{{spec,resources}}' @> $2 and id <> all($3::text[]::uuid[]) order by 1 limit {MOST_BESIDE}"
+        );
+        let named = Json(serde_json::json!([{"kind": kind, "metadata": {"name": name}}]));
+        let selected: Vec<String> = snapshot.candidates.iter().map(|candidate| candidate.id.to_string()).collect();
+        let reach = if is_everywhere { "*" } else { "" };
+        let params = [
+            (&cluster.document.namespace as _, Type::TEXT),
+            (&named as _, Type::JSONB),
+            (&selected as _, Type::TEXT_ARRAY),
+            (&reach as _, Type::TEXT),
+        ];
+        let _turn = self.turn().await;
+        let rows = self.database.all(QUERY, &text, &params).await?;
+        Ok(rows.iter().map(|row| Ok(column::<&str>(QUERY, row, 0)?.to_owned())).collect::<Result<_, db::Error>>()?)
+    }
+
     /// The stored syncset of this name, if there is one.
     pub async fn stored_syncset(&self, key: &Key) -> Result<Option<StoredSyncset>, StoreError> {
         const QUERY: &str = "stored_syncset";

@@ -298,11 +298,10 @@ impl Preparer {
         let mut found = self.found(&of_wanted, &mapped, &keys);
         if cluster.is_some() || found.lacks_any() {
             let turn = self.store.turn().await;
-            // Of the passes that have waited for a turn with the same change, the first one has read it.
+            // Of the passes that have waited for a turn with the same change, the first one has read it: it keeps its turn until all have it.
             found = self.found(&of_wanted, &mapped, &keys);
             if cluster.is_some() || found.lacks_any() {
                 let content = self.store.content(&turn, cluster, &found.lacking).await?;
-                drop(turn);
                 let Content { payloads, sent: Sent { applied, patched }, secrets } = content;
                 if applied.len().max(patched.len()) > MOST_ROWS {
                     return Err(PrepareError::TooManyObjects);
