@@ -73,9 +73,11 @@ async fn kubectl_sends_a_release_again(world: &World, replicas: &[Towline]) {
     assert_eq!(sent.table, "inventory: 1 release is sent again\n");
     let third = |told: &integration::Told| told.body["app_info"]["helm_info"]["revision"] == 3;
     world.sink.wait_for("of the third revision, again", 2, LIMIT, third).await.unwrap();
-    let explained =
-        in_each_format(async |format| kubectl.run(&["explain", "inventory", "default/a", "-o", format]).await);
-    let explained = explained.await.expect("what it prints");
+    // What it has been sent changes until it is at rest.
+    let explained = eventually("what is known of it, in each format", LIMIT, async || {
+        in_each_format(async |format| kubectl.run(&["explain", "inventory", "default/a", "-o", format]).await).await
+    });
+    let explained = explained.await.unwrap();
     assert!(explained.code == Some(0) && explained.told.values().all(String::is_empty), "{explained:?}");
     assert_eq!(explained.names, ["default/a"]);
     let is_asked = |replica: &Towline| replica.log().unwrap().contains("resync requested");

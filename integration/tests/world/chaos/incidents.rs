@@ -26,7 +26,7 @@ impl Incidents {
         self.thaw_until(fleet, round);
         let worker = random.index(fleet.workers.len());
         let is_frozen = self.thaw.iter().any(|(frozen, _)| *frozen == worker);
-        if round % DISPATCHER_DIES_EVERY == 0 {
+        if round.is_multiple_of(DISPATCHER_DIES_EVERY) {
             let dispatcher = fleet.dispatcher().await;
             self.kill(fleet, dispatcher).await;
             self.dispatchers += 1;

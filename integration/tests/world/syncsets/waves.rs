@@ -83,7 +83,9 @@ async fn fields(stage: &Stage, plane: &ControlPlane) -> Vec<Value> {
         }
         let managers = metadata["managedFields"].as_array_mut().unwrap();
         managers.retain(|entry| entry["manager"] != "kube-controller-manager");
-        managers.iter_mut().for_each(|entry| drop(entry.as_object_mut().unwrap().remove("time")));
+        for entry in managers.iter_mut() {
+            entry.as_object_mut().unwrap().remove("time");
+        }
         managers.sort_by_key(ToString::to_string);
     }
     found
