@@ -1,5 +1,11 @@
 //! `towline completion`, in the shells that people have: a line is typed with the tab key in it, on a terminal, and has to do what it says.
 
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "the allowance for tests does not reach their helpers"
+)]
+
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;

@@ -80,7 +80,7 @@ impl Scene {
     }
 
     fn pod_of(&self, identity: &str) -> String {
-        let place = self.replicas.iter().position(|replica| replica.identity == identity).expect("one of the three");
+        let place = self.replicas.iter().position(|replica| replica.identity == identity).unwrap();
         format!("towline-{place}")
     }
 
@@ -343,7 +343,7 @@ async fn orders_reach_the_one_that_runs_the_section(scene: &Scene, status: &Valu
     };
     let mut left = sections[..HOLDING].iter();
     let approved = in_each_format(async |format| {
-        let section = left.next().expect("one that holds something");
+        let section = left.next().unwrap();
         Ok(scene.order(&["approve", section, "--yes", "-o", format]).await)
     });
     let approved = clean(&["approve"], approved.await);
@@ -429,7 +429,7 @@ async fn the_page_stays_while_its_pod_goes(scene: &Scene) -> usize {
     let before = std::fs::read(&scene.kubeconfig).unwrap();
     switch_context(&scene.kubeconfig, &scene.world.hub.kubeconfig(users::UNPRIVILEGED).unwrap());
     let shown = identity(base, section).await.unwrap();
-    let gone = scene.replicas.iter().position(|replica| replica.identity == shown).expect("one of the three");
+    let gone = scene.replicas.iter().position(|replica| replica.identity == shown).unwrap();
     scene.replicas[gone].kill().await;
     scene.node.remove(namespace, &scene.pod_of(&shown)).await.unwrap();
     let others: Vec<_> = scene.replicas.iter().filter(|replica| replica.identity != shown).collect();

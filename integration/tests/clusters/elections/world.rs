@@ -112,7 +112,8 @@ impl World {
                  resource = \"databases.v1.demo.towline.dev\"\nnamespace_prefix = \"{name}-\"\n"
             )
         };
-        let token = self.token_file.iter().map(|path| format!("[daemon]\nadmin_token_file = {path:?}\n"));
+        let token = |path: &PathBuf| format!("[daemon]\nadmin_token_file = \"{}\"\n", path.display());
+        let token = self.token_file.iter().map(token);
         token.collect::<String>() + &election + &self.sections().iter().map(section).collect::<String>()
     }
 }

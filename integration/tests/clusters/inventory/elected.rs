@@ -67,7 +67,7 @@ async fn kubectl_sends_a_release_again(world: &World, replicas: &[Towline]) {
         sent.await
     });
     let sent = sent.await;
-    let sent = sent.expect("what it prints");
+    let sent = sent.unwrap();
     assert!(sent.code == Some(0) && sent.told.values().all(String::is_empty), "{sent:?}");
     assert_eq!((sent.document, sent.names), (json!({"releases": 1}), vec!["inventory".to_owned()]));
     assert_eq!(sent.table, "inventory: 1 release is sent again\n");
