@@ -29,7 +29,7 @@ complete() {
     rm -rf "$work/bin"
     mkdir "$work/bin"
     stand_in cc 'while read -r line; do :; done'
-    for tool in git setpriv flock initdb curl python3; do stand_in "$tool" ''; done
+    for tool in git setpriv flock initdb curl python3 zsh fish; do stand_in "$tool" ''; done
     stand_in cargo 'echo "cargo 99.0.0 (hash date)"'
     stand_in go 'echo go99.0'
     chmod -R a+rX "$work"
