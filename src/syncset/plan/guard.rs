@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::matching::{Audience, SecretNamespaces};
+use super::matching::{Audience, EffectiveNamespaces};
 use super::name::SyncSetName;
 use super::naming::{Naming, Objects, Resource};
 use super::rows::GuardRow;
@@ -47,8 +47,8 @@ pub enum SyncsetState {
     Unreadable,
     Living {
         audience: Audience,
-        /// On clusters of other namespaces the revision that it leads to changes nothing.
-        changes: SecretNamespaces,
+        /// On clusters of other namespaces the revision that it leads to sends and deletes nothing.
+        acts_in: EffectiveNamespaces,
         /// The objects that it names; none if it deletes nothing on the clusters that it is for.
         naming: Option<Naming>,
     },
@@ -154,8 +154,8 @@ impl SyncsetState {
         match Audience::of(name, spec) {
             Err(_) => Self::Unreadable,
             Ok(audience) => {
-                let (changes, naming) = (SecretNamespaces::of(spec), Naming::read(name, spec, resources));
-                Self::Living { audience, changes, naming }
+                let (acts_in, naming) = (EffectiveNamespaces::of(spec), Naming::read(name, spec, resources));
+                Self::Living { audience, acts_in, naming }
             }
         }
     }
@@ -176,7 +176,7 @@ impl SyncsetState {
             Self::Living { audience, .. } if !audience.includes(&place.namespace, &place.name, &place.labels) => {
                 (place.has, 0)
             }
-            Self::Living { changes, .. } if !changes.include(&place.namespace) => none,
+            Self::Living { acts_in, .. } if !acts_in.include(&place.namespace) => none,
             Self::Living { naming: Some(naming), .. } if !place.others.is_empty() => {
                 let names = naming.names(&place.labels);
                 let lost: Vec<_> = place.others.iter().filter(|object| !names.may_have(object)).collect();

@@ -69,12 +69,12 @@ impl Audience {
     }
 }
 
-/// The namespaces to whose clusters a revision may copy its secrets: those that its document named beside them. A syncset may be for more
-/// namespaces today, and on clusters of others such a revision changes nothing.
+/// The namespaces on whose clusters a revision acts at all: one that copies secrets only in those that its document named beside them, any other
+/// one in all. Its syncset may be for more namespaces today; on their clusters the revision sends and deletes nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SecretNamespaces(Option<Vec<NamespacePattern>>);
+pub struct EffectiveNamespaces(Option<Vec<NamespacePattern>>);
 
-impl SecretNamespaces {
+impl EffectiveNamespaces {
     /// None if they can't be read.
     pub fn of(spec: &Value) -> Self {
         Self(patterns(spec, "secretNamespaces").unwrap_or_else(|_| Some(Vec::new())))

@@ -14,7 +14,7 @@ use crate::syncset::plan::action::{Action, ClusterFacts};
 use crate::syncset::plan::digest;
 use crate::syncset::plan::health;
 use crate::syncset::plan::health::Health;
-use crate::syncset::plan::matching::{Audience, SecretNamespaces};
+use crate::syncset::plan::matching::{Audience, EffectiveNamespaces};
 use crate::syncset::plan::name::{Digest, SyncSetKind, SyncSetName};
 use crate::syncset::plan::naming::{Names, Naming};
 use crate::syncset::plan::parse;
@@ -247,7 +247,7 @@ fn of_candidate(
     };
     let header = match audience {
         Ok(false) => return None,
-        Ok(true) if SecretNamespaces::of(&spec).include(&cluster.namespace) => parse::header(identity.clone(), &spec),
+        Ok(true) if EffectiveNamespaces::of(&spec).include(&cluster.namespace) => parse::header(identity.clone(), &spec),
         Ok(true) if !has_sent => return None,
         Ok(true) => Err(Failure {
             reason: Reason::SecretInvalid,
