@@ -12,15 +12,15 @@ work=$(mktemp --directory)
 "$crane" registry serve --address 127.0.0.1:0 2>"$work/log" &
 registry=$!
 trap 'kill "$registry" 2>/dev/null || true; rm -rf "$work"' EXIT
-port=
-while [[ -z $port ]]; do
-    kill -0 "$registry" 2>/dev/null || {
-        echo "push-check: the registry does not start: $(<"$work/log")" >&2
-        exit 1
-    }
+for _ in {1..100}; do
     port=$(sed -n 's/.*serving on port //p' "$work/log")
+    if [[ -n $port ]] || ! kill -0 "$registry" 2>/dev/null; then break; fi
     sleep 0.1
 done
+[[ -n $port ]] || {
+    echo "push-check: the registry does not start, or does not say on which port it serves: $(<"$work/log")" >&2
+    exit 1
+}
 
 ask() { "$regctl" --host "reg=127.0.0.1:$port,tls=disabled" "$@"; }
 readonly image=127.0.0.1:$port/towline:$version
