@@ -534,7 +534,7 @@ fn kept(object: &ObjectRef, live: &[Live], awaited: &[Names]) -> Option<String> 
     let may_want = |live: &&Live| {
         Wanted::new(std::slice::from_ref(*live), std::iter::empty(), |_| Scope::Namespaced).may_want(object)
     };
-    let failure = live.iter().find(may_want)?.obstacle()?;
+    let failure = live.iter().filter(may_want).find_map(Live::obstacle)?;
     Some(format!("it is not known what a syncset wants: {}", failure.message))
 }
 
@@ -580,6 +580,10 @@ mod tests {
     #[test]
     fn an_object_is_found_by_kind_place_and_name_and_by_its_group_if_that_is_given() {
         let object = |group: &str, namespace: &str| ObjectRef {
+    use crate::syncset::plan::name::{Digest, SyncSetKind};
+    use crate::syncset::plan::render::undecodable;
+    use crate::syncset::plan::spec::Rendered;
+    use crate::syncset::plan::status::Reason;
             group: group.to_owned(),
             kind: "Deployment".to_owned(),
             namespace: namespace.to_owned(),
@@ -597,6 +601,50 @@ mod tests {
         assert!(!is(&asked(Some(""), "team"), &object("apps", "team")));
         assert!(!is(&asked(None, "team"), &object("apps", "other")));
         // Of a kind without namespaces none counts.
+    #[test]
+    fn what_may_be_wanted_by_a_syncset_that_can_not_be_read_is_kept() {
+        let live = |name: &str, rendered: Rendered| Live {
+            header: Header {
+                id: Uuid::nil(),
+                name: SyncSetName {
+                    kind: SyncSetKind::SelectorSyncSet,
+                    namespace: String::new(),
+                    name: name.to_owned(),
+                },
+                version: 1,
+                generation: 2,
+                behavior: Behavior::Apply,
+                mode: Mode::Sync,
+                resource_templates: false,
+                patch_templates: false,
+                health: None,
+                secrets: Vec::new(),
+            },
+            inputs: Digest([3; 32]),
+            rendered: Some(rendered),
+            deletions: Deletions::Allowed,
+        };
+        let object = ObjectRef {
+            group: String::new(),
+            kind: "ConfigMap".to_owned(),
+            namespace: "team".to_owned(),
+            name: "a".to_owned(),
+        };
+        let failed = |kind: &str, message: &str| {
+            let known = Known::Kind { group: String::new(), kind: kind.to_owned() };
+            let failure = Failure { reason: Reason::TemplateInvalid, message: message.to_owned() };
+            Rendered { resources: vec![Rendering::Failed { known, failure }], ..Rendered::default() }
+        };
+        let others = [live("read", Rendered::default()), live("other", failed("ServiceAccount", "of another kind"))];
+        assert_eq!(kept(&object, &others, &[]), None);
+        let unread = undecodable(Failure { reason: Reason::ResourceInvalid, message: "too large".to_owned() });
+        for (rendered, why) in [(unread, "too large"), (failed("ConfigMap", "no name"), "no name")] {
+            let all = [others.to_vec(), vec![live("unread", rendered)]].concat();
+            let expected = format!("it is not known what a syncset wants: {why}");
+            assert_eq!(kept(&object, &all, &[]), Some(expected));
+        }
+    }
+
         let mut scopes = Scopes::default();
         scopes.note("apps", "Deployment", false);
         assert!(asked(None, "team").is(&object("apps", "other"), &scopes));
