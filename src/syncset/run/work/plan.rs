@@ -247,7 +247,9 @@ fn of_candidate(
     };
     let header = match audience {
         Ok(false) => return None,
-        Ok(true) if EffectiveNamespaces::of(&spec).include(&cluster.namespace) => parse::header(identity.clone(), &spec),
+        Ok(true) if EffectiveNamespaces::of(&spec).include(&cluster.namespace) => {
+            parse::header(identity.clone(), &spec)
+        }
         Ok(true) if !has_sent => return None,
         Ok(true) => Err(Failure {
             reason: Reason::SecretInvalid,
