@@ -186,14 +186,16 @@ fn is_of_section(arguments: &[OsString]) -> bool {
 /// FILE beside `--config` is a usage error. clap's `conflicts_with` would count the variable of `--config`, too.
 fn refuse_two_files(matches: &ArgMatches, jobs: JobList) -> Result<(), clap::Error> {
     let Some((name, of_command)) = matches.subcommand() else { return Ok(()) };
-    let is_typed = |id: &str| {
-        of_command.ids().any(|given| given == id) && of_command.value_source(id) == Some(ValueSource::CommandLine)
-    };
-    if is_typed("file") && is_typed("config") {
+    if is_typed(of_command, "file") && is_typed(of_command, "config") {
         let text = format!("`towline {name}` takes one configuration file: either FILE or --config FILE");
         return Err(command_line(jobs).error(ErrorKind::ArgumentConflict, text));
     }
     Ok(())
+}
+
+/// Whether an option of a command has its value from the command line.
+fn is_typed(of_command: &ArgMatches, id: &str) -> bool {
+    of_command.ids().any(|given| given == id) && of_command.value_source(id) == Some(ValueSource::CommandLine)
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use rcgen::{CertifiedKey, generate_simple_self_signed};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
@@ -33,8 +34,8 @@ use crate::Error;
 const DATA: u8 = 0;
 const FAULT: u8 = 1;
 
-/// By namespace and name, the ports that are open in the pods.
-type Ports = Arc<Mutex<BTreeMap<(String, String), Vec<u16>>>>;
+/// By namespace and name, the ports that are open in the pods, and what ends with a pod.
+type Ports = Arc<Mutex<BTreeMap<(String, String), (Vec<u16>, watch::Sender<()>)>>>;
 
 /// A node, and its pods that run.
 pub struct Kubelet {
@@ -89,7 +90,7 @@ impl Kubelet {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &namespace);
         pods.create(&PostParams::default(), &pod).await.map_err(Error::kubernetes("make a pod"))?;
         let open = ports.iter().map(|(_, process)| process.port()).collect();
-        self.ports.lock().insert((namespace, name.clone()), open);
+        self.ports.lock().insert((namespace, name.clone()), (open, watch::Sender::new(())));
         let status = json!({"status": {"phase": "Running"}});
         pods.patch_status(&name, &PatchParams::default(), &Patch::Merge(status))
             .await
@@ -97,12 +98,12 @@ impl Kubelet {
         Ok(())
     }
 
-    /// Takes a pod away.
+    /// Takes a pod away, and then the connections to it.
     pub async fn remove(&self, namespace: &str, name: &str) -> Result<(), Error> {
-        self.ports.lock().remove(&(namespace.to_owned(), name.to_owned()));
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
         let at_once = DeleteParams::default().grace_period(0);
         pods.delete(name, &at_once).await.map_err(Error::kubernetes("delete a pod"))?;
+        self.ports.lock().remove(&(namespace.to_owned(), name.to_owned()));
         Ok(())
     }
 }
@@ -147,10 +148,16 @@ async fn forward(stream: TlsStream<TcpStream>, ports: &Ports) -> Option<()> {
     for channel in [DATA, FAULT] {
         send(&mut socket, &[channel, low, high]).await?;
     }
-    let is_open = ports.lock().get(&(namespace.to_owned(), name.to_owned())).is_some_and(|open| open.contains(&port));
-    let connected = if is_open { TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.ok() } else { None };
-    if let Some(pod) = connected {
-        carry(&mut socket, pod).await?;
+    let runs = ports.lock().get(&(namespace.to_owned(), name.to_owned())).and_then(|(open, runs)| {
+        let is_open = open.contains(&port);
+        is_open.then(|| runs.subscribe())
+    });
+    let connected = match runs {
+        Some(runs) => TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.ok().map(|pod| (pod, runs)),
+        None => None,
+    };
+    if let Some((pod, runs)) = connected {
+        carry(&mut socket, pod, runs).await?;
     } else {
         let fault = format!("error forwarding port {port} to pod {name}: connection refused");
         send(&mut socket, &[&[FAULT], fault.as_bytes()].concat()).await?;
@@ -162,7 +169,11 @@ async fn send(socket: &mut WebSocketStream<TlsStream<TcpStream>>, frame: &[u8]) 
     socket.send(Message::Binary(Bytes::copy_from_slice(frame))).await.ok()
 }
 
-async fn carry(socket: &mut WebSocketStream<TlsStream<TcpStream>>, mut pod: TcpStream) -> Option<()> {
+async fn carry(
+    socket: &mut WebSocketStream<TlsStream<TcpStream>>,
+    mut pod: TcpStream,
+    mut runs: watch::Receiver<()>,
+) -> Option<()> {
     let mut buffer = vec![DATA; 32 << 10];
     loop {
         let room = buffer.get_mut(1..)?;
@@ -176,6 +187,8 @@ async fn carry(socket: &mut WebSocketStream<TlsStream<TcpStream>>, mut pod: TcpS
                 Ok(0) | Err(_) => return Some(()),
                 Ok(length) => send(socket, buffer.get(..=length)?).await?,
             },
+            // The pod is gone.
+            _ = runs.changed() => return Some(()),
         }
     }
 }

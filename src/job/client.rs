@@ -104,7 +104,8 @@ impl Error {
 
 pub fn complain_of(error: &Error) {
     let is_unconnected = matches!(error, Error::Http(crate::http::Error::Connect { .. }));
-    let hint = if is_unconnected { "; --hub URL names another hub" } else { "" };
+    let is_found = FORWARDED.try_with(|_| ()).is_ok();
+    let hint = if is_unconnected && !is_found { "; --hub URL names another hub" } else { "" };
     complain(&format!("{}{hint}", full_text(error)));
 }
 

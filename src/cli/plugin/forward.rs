@@ -38,7 +38,7 @@ pub struct PodChoice {
     #[arg(short, long, global = true, value_name = "NAME")]
     pub(super) namespace: Option<String>,
     /// Look for the release in all namespaces
-    #[arg(short = 'A', long, global = true, conflicts_with = "namespace")]
+    #[arg(short = 'A', long, global = true)]
     pub(super) all_namespaces: bool,
     /// The release, where there are several
     #[arg(long, global = true, value_name = "NAME")]

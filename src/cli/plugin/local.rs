@@ -60,15 +60,16 @@ pub(super) async fn at_hub(pods: &Pods, work: impl Future<Output = Exit>) -> Res
 
 /// Forwards each connection by itself; if the replica goes, the next one finds another.
 async fn serve(served: Served, listener: &TcpListener, pods: &Pods, first: Replica) -> Infallible {
-    let mut shown = Some(first);
+    let (mut shown, mut told) = (Some(first), String::new());
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept(), if connections.len() < MOST_CONNECTIONS => {
                 // One that was closed before it was accepted.
                 let Ok((connection, _)) = accepted else { continue };
-                let stream = served.reach(pods, &mut shown).await;
-                connections.spawn(carry(connection, stream));
+                if let Some(stream) = served.reach(pods, &mut shown, &mut told).await {
+                    connections.spawn(carry(connection, stream));
+                }
             }
             Some(ended) = connections.join_next() => {
                 if let Ok(Some(fault)) = ended {
@@ -97,10 +98,12 @@ impl Served {
         }
     }
 
-    /// A stream to the replica that is shown, or to another one if that is gone.
-    async fn reach(self, pods: &Pods, shown: &mut Option<Replica>) -> Forwarded {
-        let (mut attempt, mut told) = (0, String::new());
+    /// A stream to the replica that is shown, or to another one if that is gone. A browser waits until there is one. For a command one choice
+    /// has to do: it ends, or asks again, when its connection does. A fault is told once, until it is another one.
+    async fn reach(self, pods: &Pods, shown: &mut Option<Replica>, told: &mut String) -> Option<Forwarded> {
+        let mut attempt = 0;
         loop {
+            let is_chosen_now = shown.is_none();
             let opened = async {
                 let replica = match shown.take() {
                     Some(replica) => replica,
@@ -111,14 +114,20 @@ impl Served {
                 Ok::<_, Error>(stream)
             };
             match opened.await {
-                Ok(stream) => return stream,
+                Ok(stream) => {
+                    told.clear();
+                    return Some(stream);
+                }
                 Err(error) => {
                     let fault = full_text(&error);
-                    if fault != told {
+                    if fault != *told {
                         complain(&fault);
                     }
-                    told = fault;
+                    *told = fault;
                 }
+            }
+            if is_chosen_now && matches!(self, Self::Api) {
+                return None;
             }
             sleep(RETRY.next_delay(attempt)).await;
             attempt = attempt.saturating_add(1);

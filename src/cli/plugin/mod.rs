@@ -18,13 +18,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
-use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use futures::future::join_all;
-use http::{Method, StatusCode};
+use http::{Method, StatusCode, Uri};
 use serde_json::Value;
 
 use super::client::{self, Daemon};
+use super::is_typed;
 use super::orders::{ExplainCommand, Remote, ResyncCommand};
 use crate::cluster::full_text;
 use crate::job::JobList;
@@ -38,6 +38,9 @@ use replicas::{NotRun, Said, merged, runner, silent};
 
 /// What kubectl calls its plugins' files.
 const FILE: &str = "kubectl-towline";
+/// Options of commands that say where something is which this finds by itself.
+const ADMIN: &str = "admin";
+const HUB: &str = "hub";
 /// Deadline for what a replica says of itself: its own reports take five seconds if an actor hangs.
 const LONGEST_STATUS: Duration = Duration::from_secs(7);
 
@@ -79,13 +82,33 @@ pub(super) fn is_plugin(program: &OsStr) -> bool {
 
 /// The whole command line.
 pub fn command_line(jobs: JobList) -> clap::Command {
-    const ADMIN: &str = "admin";
     let has_address = |command: &clap::Command| command.get_arguments().any(|argument| argument.get_id() == ADMIN);
     let own = Plugin::command().mut_subcommands(|command| {
         // The address is what this finds by itself.
         if has_address(&command) { command.mut_arg(ADMIN, |argument| argument.hide(true)) } else { command }
     });
-    own.subcommands(of_jobs(jobs).map(|command| command.arguments))
+    own.subcommands(of_jobs(jobs).map(|command| at_found_hub(command.arguments)))
+}
+
+/// A command whose hub this finds by itself: the variables of a shell may be about another one, and its token.
+fn at_found_hub(command: clap::Command) -> clap::Command {
+    let command = command.mut_args(|argument| match argument.get_id().as_str() {
+        HUB => argument
+            .env(None::<&'static str>)
+            .hide_default_value(true)
+            .value_name("https://NAME")
+            .help("The name in the certificate of the release's hub, where it has TLS"),
+        "token_file" => argument.env(None::<&'static str>),
+        _ => argument,
+    });
+    command.mut_subcommands(at_found_hub)
+}
+
+/// Whether `--hub` is typed as something else than the name in a certificate.
+fn is_other_hub_typed(of_command: &ArgMatches) -> bool {
+    let is_name = |hub: &Uri| hub.scheme_str() == Some("https");
+    let is_here = is_typed(of_command, HUB) && !of_command.get_one(HUB).is_some_and(is_name);
+    is_here || of_command.subcommand().is_some_and(|(_, inner)| is_other_hub_typed(inner))
 }
 
 fn of_jobs(jobs: JobList) -> impl Iterator<Item = JobCommand> {
@@ -100,14 +123,24 @@ pub(super) enum Typed {
 
 pub(super) fn parse(arguments: impl IntoIterator<Item = OsString>, jobs: JobList) -> Result<Typed, clap::Error> {
     let mut matches = command_line(jobs).try_get_matches_from(arguments)?;
+    let refused = |kind, text: &str| Err(command_line(jobs).error(kind, text));
+    let choice = PodChoice::from_arg_matches(&matches)?;
+    // clap would see a conflict on one level only.
+    if choice.all_namespaces && choice.namespace.is_some() {
+        return refused(ErrorKind::ArgumentConflict, "--namespace cannot be used with --all-namespaces");
+    }
     if let Some((name, of_command)) = matches.subcommand() {
         if let Some(command) = of_jobs(jobs).find(|command| command.arguments.get_name() == name) {
-            return Ok(Typed::OfJob(PodChoice::from_arg_matches(&matches)?, Box::new(command), of_command.clone()));
+            if is_other_hub_typed(of_command) {
+                let text =
+                    "`kubectl towline` finds the hub by itself: --hub is https:// and the name in its certificate";
+                return refused(ErrorKind::ValueValidation, text);
+            }
+            return Ok(Typed::OfJob(choice, Box::new(command), of_command.clone()));
         }
-        let has_address = of_command.ids().any(|id| id == "admin");
-        if has_address && of_command.value_source("admin") == Some(ValueSource::CommandLine) {
+        if is_typed(of_command, ADMIN) {
             let text = "`kubectl towline` finds the daemon by itself: --admin is an option of `towline`";
-            return Err(command_line(jobs).error(ErrorKind::UnknownArgument, text));
+            return refused(ErrorKind::UnknownArgument, text);
         }
     }
     Plugin::from_arg_matches_mut(&mut matches).map(Typed::Own)
@@ -289,7 +322,13 @@ mod tests {
             assert!(matches!(command, Command::Remote(Remote::Status(_))), "{line}");
         }
         let kind = |line: &str| parse(line).expect_err("no command").kind();
-        assert_eq!(kind("kubectl-towline status -A -n edge"), ErrorKind::ArgumentConflict);
+        for line in [
+            "kubectl-towline status -A -n edge",
+            "kubectl-towline -n edge status -A",
+            "kubectl-towline -A rollout status -n edge",
+        ] {
+            assert_eq!(kind(line), ErrorKind::ArgumentConflict, "{line}");
+        }
         assert_eq!(kind("kubectl-towline run"), ErrorKind::InvalidSubcommand);
     }
 
@@ -303,6 +342,24 @@ mod tests {
             let help = line.find_subcommand_mut(name).expect("a command").render_long_help().to_string();
             assert!(!help.contains("--admin"), "{help}");
             assert!(help.contains("Usage: kubectl towline") || !help.contains("Usage: towline"), "{help}");
+        }
+    }
+
+    #[test]
+    fn a_hub_is_not_for_people_or_their_shells_to_give() {
+        let of = |line: &str| super::parse(line.split(' ').map(OsString::from), JOBS);
+        let error = of("kubectl-towline rollout abort foo/base --hub http://hub:7070").err().expect("a usage error");
+        assert_eq!(error.exit_code(), 2);
+        assert!(error.to_string().contains("finds the hub by itself"), "{error}");
+        assert!(of("kubectl-towline rollout abort foo/base --hub https://hub").is_ok(), "the name in a certificate");
+        let line = command_line(JOBS);
+        let rollout = line.find_subcommand("rollout").expect("a command");
+        for command in rollout.get_subcommands().filter(|command| command.get_name() != "help") {
+            let mut command = command.clone();
+            let variables: Vec<_> = command.get_arguments().filter_map(clap::Arg::get_env).collect();
+            assert!(variables.is_empty(), "{}: {variables:?}", command.get_name());
+            let help = command.render_long_help().to_string();
+            assert!(help.contains("--hub <https://NAME>") && !help.contains("http://"), "{help}");
         }
     }
 

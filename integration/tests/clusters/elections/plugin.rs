@@ -265,7 +265,7 @@ async fn each_end_has_its_exit_code(scene: &Scene) {
         ([&["resync", last][..], &with_token].concat(), 1, "the job sync does not support this"),
         (vec!["rollout", "status"], 1, "the release has no section hub"),
         ([&["detach", last][..], &with_token].concat(), 2, "there is no terminal to ask on"),
-        ([&["approve", holding, "-A"][..], &with_token].concat(), 2, "a token is only sent"),
+        (vec!["approve", holding, "-A"], 2, "--namespace cannot be used with --all-namespaces"),
         (vec!["status", "--fly"], 2, "unexpected argument '--fly'"),
         (vec!["status", "--admin", "http://127.0.0.1:1"], 2, "--admin is an option of `towline`"),
         (vec!["status", "-o", "xml"], 2, "[possible values: table, wide, json, yaml, name]"),

@@ -5,6 +5,7 @@
 #![expect(clippy::indexing_slicing, reason = "the allowance for tests does not reach their helpers")]
 
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 use integration::commands::{KubectlTowline, in_each_format, pod_of_release};
 use integration::hub::{Client, Request};
@@ -13,11 +14,13 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use kube::api::PostParams;
 use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::time::timeout;
 
 use crate::syncsets::world::edge;
 use crate::syncsets_commands::fleet::make_nothing_due;
 use crate::syncsets_commands::rights::{file, guarded, token, token_file};
-use crate::syncsets_commands::world::{Stage, make, run, shown};
+use crate::syncsets_commands::world::{LIMIT, Stage, make, run, shown};
 
 const ONE: &str = "/v1/syncsets/foo/base/rollout";
 
@@ -196,7 +199,8 @@ async fn through_kubectl_it_is_the_same(stage: &Stage, reader: &str, writer: &st
     let admin = stage.replica.towline().admin_url();
     let admin = admin.strip_prefix("http://").expect("a URL").parse().expect("an address");
     let pod = pod_of_release("through-kubectl", "hub-0", "hub");
-    node.run(&pod, &[("admin", admin), ("api", stage.replica.api())]).await.expect("a pod");
+    let ports = [("admin", admin), ("api", stage.replica.api())];
+    node.run(&pod, &ports).await.expect("a pod");
     let kubeconfig = edge.kubeconfig(users::ADMIN).expect("a kubeconfig");
     let kubectl = KubectlTowline::new(&directory, &kubeconfig, "through-kubectl").await.expect("the plugin");
 
@@ -212,6 +216,7 @@ async fn through_kubectl_it_is_the_same(stage: &Stage, reader: &str, writer: &st
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     for (arguments, code, output, error) in [
         (&["status", "-w", "foo/base", "--token-file", reader][..], 3, "SyncSet foo/base: Stopped (Failures)", ""),
+        (&["resume", "foo/base", "--token-file", writer], 0, "SyncSet foo/base: Running", ""),
         (&["promote", "foo/base", "--token-file", writer], 1, "", "possible now: "),
         (&["status"], 1, "", "a token is required"),
         (&["abort", "foo/base", "--token-file", writer], 2, "", "there is no terminal to ask on"),
@@ -223,14 +228,42 @@ async fn through_kubectl_it_is_the_same(stage: &Stage, reader: &str, writer: &st
             "failed to connect to hub.example",
         ),
     ] {
-        let said = kubectl.run(&[&["rollout"], arguments].concat()).await.expect("it runs");
+        let mut command = kubectl.command(&[&["-n", "through-kubectl", "rollout"], arguments].concat());
+        // A hub and a token that somebody's shell has are those of another one.
+        let said = command.env("TOWLINE_HUB", "https://other.example").env("TOWLINE_TOKEN_FILE", writer).output().await;
+        let said = said.expect("it runs");
         assert_eq!(said.status.code(), Some(code), "{arguments:?}: {said:?}");
+        let told = text(&said.stderr);
         assert!(
-            text(&said.stdout).starts_with(output) && text(&said.stderr).contains(error),
+            text(&said.stdout).starts_with(output) && told.contains(error) && !told.contains("--hub URL"),
             "{arguments:?}: {said:?}"
         );
         assert_eq!((said.stdout.is_empty(), said.stderr.is_empty()), (output.is_empty(), error.is_empty()), "{said:?}");
     }
+    let follow = ["-n", "through-kubectl", "rollout", "status", "--watch", "foo/base", "--token-file", reader];
+    let mut followed =
+        kubectl.command(&follow).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut shown = BufReader::new(followed.stdout.take().expect("a pipe")).lines();
+    let mut told = BufReader::new(followed.stderr.take().expect("a pipe")).lines();
+    let first = timeout(LIMIT, shown.next_line()).await.expect("the rollout").expect("a line");
+    assert!(first.as_ref().is_some_and(|line| line.starts_with("SyncSet foo/base: Running")), "{first:?}");
+    node.remove("through-kubectl", "hub-0").await.expect("it is gone");
+    let outage = async {
+        loop {
+            match told.next_line().await.expect("it is read") {
+                Some(line) if !line.ends_with("trying again") => {}
+                line => return line,
+            }
+        }
+    };
+    let outage = timeout(LIMIT, outage).await.expect("a line about the outage");
+    let is_told = outage.as_ref().is_some_and(|line| line.contains("failed to get an answer"));
+    assert!(is_told, "its requests do not wait until the hub is back: {outage:?}");
+    node.run(&pod, &ports).await.expect("a pod");
+    let abort = kubectl.run(&["rollout", "abort", "foo/base", "--yes", "--token-file", writer]).await.expect("it runs");
+    assert!(abort.status.success() && text(&abort.stdout).contains("Stopped (Aborted)"), "{abort:?}");
+    let end = timeout(LIMIT, followed.wait()).await.expect("it ends with the rollout").expect("a code");
+    assert_eq!(end.code(), Some(3));
     node.remove("through-kubectl", "hub-0").await.expect("it is gone");
 }
 
