@@ -137,9 +137,8 @@ pub(super) fn detached(name: &str, local_gone: bool, status: &Value) -> Result<S
         return Err(format!("section {name}: {}", plain(report.get("message"))));
     }
     // Without its local cluster it needs less than its report is about.
-    let readiness = |key: &str| report.pointer(&format!("/readiness/{key}")).and_then(Value::as_str);
-    if let (false, Some("unreachable" | "not_ready")) = (local_gone, readiness("state")) {
-        return Err(format!("section {name}: {}", one_line(readiness("reason").unwrap_or("it is not ready"))));
+    if let (false, Some(reason)) = (local_gone, report.get("waits_for").and_then(Value::as_str)) {
+        return Err(format!("section {name}: {}", one_line(reason)));
     }
     let overview = report.get("overview");
     let of = |key: &str| plain(overview.and_then(|overview| overview.get(key)));
@@ -550,8 +549,10 @@ hu/orders-7   overwrite   was on edge before
         assert_eq!(refused("other", &json!({"sections": {}})), "no section other; sections: there are none");
         assert_eq!(refused("addons", &document()), "section addons: the job lease has nothing to detach");
         let mut lost = document();
-        lost["sections"]["databases"]["readiness"] = json!({"state": "unreachable", "reason": "cluster edge: refused"});
-        assert_eq!(refused("databases", &lost), "section databases: cluster edge: refused");
+        lost["sections"]["databases"]["readiness"] = json!({"state": "unreachable", "reason": "refused"});
+        assert!(detached("databases", false, &lost).is_ok(), "what it has listed is enough");
+        lost["sections"]["databases"]["waits_for"] = "databases in cluster edge: refused".into();
+        assert_eq!(refused("databases", &lost), "section databases: databases in cluster edge: refused");
         assert!(detached("databases", true, &lost).is_ok());
         let mut elsewhere = document();
         elsewhere["sections"]["databases"]["election"] = json!({"held": false});

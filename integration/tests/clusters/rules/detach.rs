@@ -151,9 +151,17 @@ fn an_edge_that_returns_after_it_was_given_up_loses_nothing_over_restarts_either
             before.push(section.local_has(suffix, name, |_| true).await.uid());
         }
         link.cut().await.unwrap();
+        let is_unreachable = |report: &serde_json::Value| report["readiness"]["state"] == json!("unreachable");
+        section.report_has("an unreachable edge", is_unreachable).await;
+        let told = command(&section, &["detach", "returned"]).await;
+        assert_eq!(told.status.code(), Some(2), "the daemon would take it, and so somebody is asked");
+        assert!(String::from_utf8_lossy(&told.stderr).contains("would end for good, with 3 objects"), "{told:?}");
         // A daemon that starts now does not find it, either, and without `--local-gone` the local side is needed.
         section.towline.start_again().await.unwrap();
-        section.report_has("an unreachable edge", |report| report["readiness"]["state"] == json!("unreachable")).await;
+        section.report_has("an unreachable edge", is_unreachable).await;
+        let told = command(&section, &["detach", "returned"]).await;
+        assert_eq!(told.status.code(), Some(1), "nobody is asked");
+        assert!(String::from_utf8_lossy(&told.stderr).contains("section returned: "), "{told:?}");
         let refused = command(&section, &["detach", "--yes", "returned"]).await;
         assert_eq!(refused.status.code(), Some(1));
         assert_eq!(section.remote_has("a", "orders", |_| true).await.finalizers(), [FINALIZER]);
