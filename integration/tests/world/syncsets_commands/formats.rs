@@ -195,11 +195,16 @@ async fn what_fails(scene: &Scene) {
     }
     // Someone who asks for what a rollout does not allow is not asked first.
     set(&scene.stage, "state = 'Complete', reason = '', stable = 2, goal = 2, started = edited").await;
-    for action in ["abort", "undo"] {
-        let output = scene.api(&["rollout", action, "foo/base"], "json").await.expect("it runs");
+    let stable = "undo: all clusters have the stable revision 2 already: name another one by `--to`; \
+                  `towline rollout history foo/base` shows those that are kept";
+    for (args, refusal) in [
+        (&["abort"][..], "abort: the rollout is Complete; possible now: "),
+        (&["undo"], stable),
+        (&["undo", "--to", "2"], stable),
+    ] {
+        let output = scene.api(&[&["rollout"], args, &["foo/base"]].concat(), "json").await.expect("it runs");
         let told = String::from_utf8(output.stderr).expect("text");
-        let refusal = format!("towline: {action}: the rollout is Complete; possible now: ");
-        assert!(output.status.code() == Some(1) && told.starts_with(&refusal), "{told}");
+        assert!(output.status.code() == Some(1) && told.starts_with(&format!("towline: {refusal}")), "{told}");
         assert_eq!(told.lines().count(), 1, "no plan and no question: {told}");
     }
     let invalid = in_each_format(async |format| Towline::command(["check", &faulty, "-o", format]).await);

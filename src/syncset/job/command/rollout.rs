@@ -218,7 +218,7 @@ async fn abort(order: &Order, yes: Yes) -> Result<Exit, Error> {
             "the rollout of {} would end: its clusters keep what each has now until the syncset is edited, or undone",
             order.syncset
         );
-        if let Some(exit) = declined(refusal("abort", &answer), &plan).await {
+        if let Some(exit) = declined(abort_refused(&answer), &plan).await {
             return Ok(exit);
         }
     }
@@ -229,15 +229,14 @@ async fn undo(order: &Order, to: Option<u32>, yes: Yes) -> Result<Exit, Error> {
     if !yes.yes {
         let (client, path) = (HubClient::new(&order.access).await?, path(&order.syncset)?);
         let answer = client.get(&path).await?;
-        let refused = match to {
-            None => refusal("undo", &answer),
-            Some(to) => {
-                let kept = client.get(&format!("{path}/revisions")).await?;
-                let mut kept = kept.get("items").and_then(Value::as_array).into_iter().flatten();
-                let is_kept = kept.any(|one| one.get("revision") == Some(&json!(to)));
-                (!is_kept).then(|| format!("revision {to} is not kept: `towline rollout history {}`", order.syncset))
-            }
-        };
+        let mut refused = undo_refused(&order.syncset, to, &answer);
+        if let (Some(to), None) = (to, &refused) {
+            let kept = client.get(&format!("{path}/revisions")).await?;
+            let mut kept = kept.get("items").and_then(Value::as_array).into_iter().flatten();
+            let is_kept = kept.any(|one| one.get("revision") == Some(&json!(to)));
+            refused =
+                (!is_kept).then(|| format!("revision {to} is not kept: `towline rollout history {}`", order.syncset));
+        }
         let (revision, stable) = (plain(answer.get("newest")), plain(answer.get("stable")));
         let to = to.map_or_else(|| stable.clone(), |to| to.to_string());
         let plan = format!(
@@ -264,13 +263,28 @@ async fn declined(refused: Option<String>, plan: &str) -> Option<Exit> {
     consent(plan).await.err()
 }
 
-/// Why the state of a rollout does not allow a command.
-fn refusal(action: &str, rollout: &Value) -> Option<String> {
+/// Why the state of a rollout does not allow to abort it.
+fn abort_refused(rollout: &Value) -> Option<String> {
     let possible = possible(rollout);
-    let is_possible = possible.iter().any(|command| command == action);
-    (!is_possible).then(|| {
+    (!possible.iter().any(|command| command == "abort")).then(|| {
         let possible = if possible.is_empty() { "none".to_owned() } else { possible.join(", ") };
-        format!("{action}: the rollout is {}; possible now: {possible}", state(rollout))
+        format!("abort: the rollout is {}; possible now: {possible}", state(rollout))
+    })
+}
+
+/// Why clusters can't go back to a revision, kept or not, and how to find another one. What is possible is that of the stable one.
+fn undo_refused(syncset: &str, to: Option<u32>, rollout: &Value) -> Option<String> {
+    let Some(stable) = rollout.get("stable").and_then(Value::as_u64) else {
+        let reason = "there is no stable revision to go back to: the first content has not reached all clusters yet";
+        return Some(format!("undo: {reason}"));
+    };
+    let is_stable = to.is_none_or(|to| u64::from(to) == stable);
+    let is_possible = possible(rollout).iter().any(|command| command == "undo");
+    (is_stable && !is_possible).then(|| {
+        format!(
+            "undo: all clusters have the stable revision {stable} already: name another one by `--to`; \
+             `towline rollout history {syncset}` shows those that are kept"
+        )
     })
 }
 
@@ -433,6 +447,23 @@ and 2 more: give the name of one";
             ("RolledBack", Some(Exit::NotWell)),
         ] {
             assert_eq!(end(&json!({ "state": state })), exit, "{state}");
+        }
+    }
+
+    #[test]
+    fn an_undo_that_leads_nowhere_is_refused_with_what_to_ask_for() {
+        let told = |to, rollout: &Value| undo_refused("team-a/base", to, rollout).unwrap_or_default();
+        let complete = json!({"state": "Complete", "stable": 3, "newest": 3, "commands": []});
+        for to in [None, Some(3)] {
+            let told = told(to, &complete);
+            let has = |part: &str| told.contains(part);
+            assert!(has("revision 3 already") && has("`--to`") && has("rollout history team-a/base"), "{told}");
+            assert_eq!(undo_refused("team-a/base", to, &shown()), None);
+        }
+        assert_eq!(undo_refused("team-a/base", Some(2), &complete), None);
+        let first = json!({"state": "Running", "newest": 1, "commands": ["pause", "abort"]});
+        for to in [None, Some(1)] {
+            assert!(told(to, &first).contains("no stable revision"), "{to:?}");
         }
     }
 
