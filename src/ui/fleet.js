@@ -118,10 +118,13 @@ const withCommands = (text) => text.split('`').map((part, place) => (place % 2 ?
 const revisions = ({stable, revision}) => (stable === revision ? revision : `${stable ?? '–'} → ${revision}`);
 const because = ({reason, message}) => [reason, message].filter(Boolean).join(': ');
 
-function rolling({items, more}, {rollout: only = ''}, page) {
+function rolling({items, more}, {rollout}, page) {
   if (!items.length) return nothing;
+  // The server knows no filter: of a part neither counts nor the rows of a state would be true.
+  const only = more ? '' : rollout;
   return html`<h2>Rollouts</h2>
-    ${counts({label: 'Rollouts by state', counts: tally(items, (one) => one.state), selected: only, select: (is) => page.change({rollout: is})})}
+    ${more ? nothing : counts({label: 'Rollouts by state', counts: tally(items, (one) => one.state), selected: only,
+      select: (is) => page.change({rollout: is})})}
     ${table({
       caption: 'Rollouts, those first that have stopped',
       rows: items.filter((one) => !only || one.state === only),
@@ -143,15 +146,18 @@ function rolling({items, more}, {rollout: only = ''}, page) {
     })}`;
 }
 
-function failing({items, total}, {syncset: selected, failures: only = ''}, select) {
+function failing({items, total}, {syncset: selected, failures}, select) {
+  const more = total - items.length;
+  const only = more ? '' : failures;
   const stateOf = ({health}) => health ?? 'not_applied';
   return html`
-    ${items.length ? counts({label: 'Failures by state', counts: tally(items, stateOf), selected: only, select: (is) => select({failures: is})}) : nothing}
+    ${items.length && !more ? counts({label: 'Failures by state', counts: tally(items, stateOf), selected: only,
+      select: (is) => select({failures: is})}) : nothing}
     ${table({
       caption: 'What fails or does not work, by syncset and message',
       rows: items.filter((group) => !only || stateOf(group) === only),
       most: FEW,
-      more: total - items.length,
+      more,
       where: 'listed by towline failures',
       empty: only ? 'None is selected.' : 'No syncset fails.',
       columns: [

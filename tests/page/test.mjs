@@ -152,7 +152,7 @@ const rollout = (changes = {}) => ({kind: 'SelectorSyncSet', name: 'ingress', st
   nextStep: '`towline rollout promote ingress canary`', commands: ['pause', 'promote', 'abort', 'undo'], ...changes});
 const stopped = rollout({kind: 'SyncSet', namespace: 'team-a', name: 'shop', state: 'Stopped', reason: 'Failures',
   message: 'in wave canary 1 of 3 clusters has failed', nextStep: 'edit the syncset, or `towline rollout undo team-a/shop`'});
-const rollouts = {more: 3, items: [stopped, rollout(), rollout({name: 'done', state: 'Complete', reason: undefined, message: undefined,
+const rollouts = {more: 0, items: [stopped, rollout(), rollout({name: 'done', state: 'Complete', reason: undefined, message: undefined,
   wave: undefined, nextStep: undefined, stable: 2, commands: []})]};
 const waves = [['canary', 'running', 3, 3, 3], ['tenth', 'waiting', 9, 0, 0], ['rest', 'waiting', 108, 0, 0]].map(([name, is, clusters, released, done]) =>
   ({name, state: is, clusters, released, done, failed: 0, away: name === 'rest' ? 2 : 0}));
@@ -385,7 +385,6 @@ try {
   await page.getByRole('group', {name: 'Failures by state'}).getByRole('button', {name: 'All'}).click();
   // By keyboard alone: only those that run, to the one that waits, and to the command that promotes it.
   const rolling = page.getByRole('table', {name: 'Rollouts'});
-  await text('3 more are listed by towline rollout status.');
   await page.getByRole('group', {name: 'Rollouts by state'}).getByRole('button', {name: /Running/}).focus();
   await page.keyboard.press('Enter');
   await rolling.getByRole('row').nth(2).waitFor({state: 'detached'});
@@ -434,8 +433,12 @@ try {
       clusters: many(5, (place) => ({namespace: 'team-a', name: `c${place}`}))}))}),
     '/fleet/v1/rollouts': () => ({more: 400, items: many(100, (number) => rollout({name: `${EVIL}${number}`, wave: EVIL, message: EVIL, nextStep: `\`${EVIL}\``}))})};
   answers = {'/fleet/v1/fleet/clusters': fleetClusters, ...answers};
-  await open('#/?by=version', '/fleet/ui/');
+  // Nothing is said of states, since not all were given, also if an address asks for one.
+  await open('#/?by=version&rollout=Complete&failures=Failed', '/fleet/ui/');
   await text('475 more are listed by towline failures.');
+  await text('475 more are listed by towline rollout status.');
+  for (const name of ['Rollouts by state', 'Failures by state']) assert.equal(await page.getByRole('group', {name}).count(), 0);
+  assert.equal(await page.getByRole('table', {name: 'Rollouts'}).getByRole('row').count(), 26);
   await text('team-a/c0 and 99 more');
   await look('fleet-full');
   answers = {'/fleet/v1/': () => ({refused: 401, error: 'a token is required'})};
