@@ -150,6 +150,9 @@ pub mod syncset {
             pub use crate::syncset::plan::wanted::{Deletions, Live, Scope, Wanted};
         }
     }
+    pub mod rollouts {
+        pub use crate::syncset::run::rollouts::sent_again;
+    }
     pub mod store {
         pub use crate::syncset::run::store::{
             ClusterUpdate, Lacking, MOST_ROWS, PassStore, Snapshot, StoreError, StoredCluster,

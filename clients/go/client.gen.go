@@ -1042,8 +1042,8 @@ type RolloutState struct {
 	// Revision The revision to which it leads.
 	Revision int32 `json:"revision"`
 
-	// SentAgain While it goes back and afterwards, the objects that are sent again since a later revision had dropped them, each in words; absent in a
-	// list and after a command.
+	// SentAgain While it is `RollingBack` or `RolledBack`: objects that `revision` names, and the newest revision or one that clusters have does not, each
+	// in words. They are sent again where they were deleted. Absent in a list and after a command.
 	SentAgain *[]string `json:"sentAgain,omitempty"`
 
 	// Since Since when it is in this state.

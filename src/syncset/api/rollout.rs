@@ -87,8 +87,8 @@ pub(super) struct RolloutState {
     next_step: Option<String>,
     /// The actions that are possible now.
     commands: Vec<String>,
-    /// While it goes back and afterwards, the objects that are sent again since a later revision had dropped them, each in words; absent in a
-    /// list and after a command.
+    /// While it is `RollingBack` or `RolledBack`: objects that `revision` names, and the newest revision or one that clusters have does not, each
+    /// in words. They are sent again where they were deleted. Absent in a list and after a command.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     sent_again: Vec<String>,
     /// Each wave with its clusters; absent in a list and after a command.

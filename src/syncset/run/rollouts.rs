@@ -380,10 +380,12 @@ pub async fn revisions(database: &Database, key: &Key) -> Result<Vec<Revision>, 
     database.all(QUERY, TEXT, &params).await?.iter().map(revision).collect()
 }
 
-/// The objects that a rollout that goes back sends again: its goal names them, and a later revision, which deletes what it does not name, has
-/// dropped them. At most [`MOST_SENT_AGAIN`], and one that says how many more there are. What was in some of them does not come back.
+/// The objects that the goal of a rollout names, and the newest revision, or one that clusters have, does not name and so deletes: where they
+/// were deleted, going back sends them again. At most [`MOST_SENT_AGAIN`], and one that says how many more there are. What was in some of them
+/// does not come back.
 pub async fn sent_again(database: &Database, key: &Key) -> Result<Vec<String>, StoreError> {
     const QUERY: &str = "sent_again";
+    // A content is large: only those are read that are compared.
     let resources = |content: &str| {
         format!(
             "(select case when e->>'apiVersion' like '%/%' then split_part(e->>'apiVersion', '/', 1) else '' end as api_group, e->>'kind' as kind, \
@@ -392,12 +394,16 @@ pub async fn sent_again(database: &Database, key: &Key) -> Result<Vec<String>, S
         )
     };
     let text = format!(
-        "select distinct o.kind, o.namespace, o.name, {} \
-         from towline_documents c join towline_rollout r on r.syncset = c.id \
-           join towline_revision g on g.syncset = r.syncset and g.revision = r.goal \
-           join towline_revision v on v.syncset = g.syncset and v.revision > g.revision and v.content->>'resourceApplyMode' = 'Sync' \
+        "with r as materialized (select r.* from towline_documents c join towline_rollout r on r.syncset = c.id \
+           where c.kind = $1 and c.namespace = $2 and c.name = $3 and c.deleted_at is null), \
+         had as materialized (select unnest(array[newest, stable]) as revision from r \
+           union select t.revision from r join towline_turn t on t.syncset = r.syncset) \
+         select distinct o.kind, o.namespace, o.name, {} \
+         from r join towline_revision g on g.syncset = r.syncset and g.revision = r.goal join had on had.revision <> r.goal \
+           cross join lateral (select content from towline_revision \
+             where syncset = r.syncset and revision = had.revision offset 0) v \
            cross join lateral ({} except {}) o \
-         where c.kind = $1 and c.namespace = $2 and c.name = $3 and c.deleted_at is null order by 1, 2, 3",
+         where v.content->>'resourceApplyMode' = 'Sync' order by 1, 2, 3",
         precious_row("o"),
         resources("g.content"),
         resources("v.content"),

@@ -1,7 +1,8 @@
 //! The revisions of a syncset with a rollout: which content gets one, and which are kept.
 
 use serde_json::{Value, json};
-use towline::test_api::documents::{Kind, renumber};
+use towline::test_api::documents::{Key, Kind, renumber};
+use towline::test_api::syncset::rollouts::sent_again;
 
 use crate::documents::dispatch::{document, removal};
 use crate::documents::world::{Stage, Written, run};
@@ -15,6 +16,14 @@ fn spec(content: &str, tier: &str, with_rollout: bool) -> Value {
         fields.retain(|_, value| !value.is_null());
     }
     json!({ "spec": spec })
+}
+
+/// A syncset of these namespaces.
+fn of_namespaces(mode: &str, names: &[&str]) -> Value {
+    let namespace = |name: &&str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    let resources: Vec<Value> = names.iter().map(namespace).collect();
+    json!({"spec": {"clusterDeploymentSelector": {}, "clusterNamespaces": ["*"], "resourceApplyMode": mode, "resources": resources,
+        "rollout": {"waves": []}}})
 }
 
 struct Subject {
@@ -221,5 +230,40 @@ fn with_other_waves_a_rollout_begins_at_the_first_one_and_another_content_leaves
             let text = format!("select count(*) from towline_rollout where state = '{state}' and {is}");
             assert_eq!(subject.stage.number(&text).await, 1, "{state} {content} {tier}");
         }
+    });
+}
+
+#[test]
+fn what_goes_back_names_what_the_newest_revision_and_those_that_clusters_have_do_not_name() {
+    run(async {
+        let mut subject = Subject::new("sentagain").await;
+        let key = Key::new(Kind::SelectorSyncSet, "", "s");
+        let named = async |subject: &Subject, set: &str| {
+            subject.stage.run(&format!("update towline_rollout set state = 'RollingBack', {set}")).await;
+            let named = sent_again(&subject.stage.database(), &key).await.expect("a list");
+            let name = |one: &String| {
+                one.trim_start_matches("Namespace ").trim_end_matches(", without what was in it").to_owned()
+            };
+            named.iter().map(name).collect::<Vec<_>>()
+        };
+        let none: [&str; 0] = [];
+        for names in [&["a", "b"][..], &["c"], &["a", "b", "c"]] {
+            subject.write(of_namespaces("Sync", names)).await;
+        }
+        // Nobody has had the second one.
+        assert_eq!(named(&subject, "newest = 3, goal = 1, stable = 1").await, none);
+        assert_eq!(named(&subject, "stable = 2").await, ["a", "b"]);
+        assert_eq!(named(&subject, "stable = null").await, none);
+        subject.pin(2).await;
+        assert_eq!(named(&subject, "goal = 1").await, ["a", "b"]);
+        subject.stage.run("delete from towline_turn").await;
+        // An edit back to the first one, which keeps its number.
+        subject.stage.run("update towline_rollout set stable = 3, goal = 3").await;
+        subject.write(of_namespaces("Sync", &["a", "b"])).await;
+        assert!(subject.rollout().await.starts_with("newest 1 stable 3 goal 3 "));
+        assert_eq!(named(&subject, "goal = 3").await, ["c"]);
+        subject.write(of_namespaces("Upsert", &[])).await;
+        assert!(subject.rollout().await.starts_with("newest 4 stable 3 goal 3 "));
+        assert_eq!(named(&subject, "goal = 3").await, none, "it deletes nothing");
     });
 }

@@ -179,7 +179,7 @@ fn a_release_of_which_no_pod_starts_on_the_canary_is_taken_back_field_by_field()
                 ["ConfigMap taken-back/first", "Namespace taken-back-more, without what was in it"];
             assert_eq!(rolled_back["sentAgain"], json!([sent_again, emptied]), "{rolled_back}");
             let told = stage.command(&["rollout", "status", "taken-back/base"]).await;
-            assert!(told.contains(&format!("sent again: {sent_again}; {emptied}\n")), "{told}");
+            assert!(told.contains(&format!("sent again where deleted: {sent_again}; {emptied}\n")), "{told}");
             has(&stage, "Current", Value::Null).await;
             stage.at_rest().await;
             let after = fields(&stage, west).await;

@@ -378,7 +378,7 @@ fn lines(rollout: &Value, is_wide: bool) -> Vec<String> {
     let again = rollout.get("sentAgain").and_then(Value::as_array).into_iter().flatten();
     let again: Vec<String> = again.map(|object| plain(Some(object))).collect();
     if !again.is_empty() {
-        lines.push(format!("sent again: {}", again.join("; ")));
+        lines.push(format!("sent again where deleted: {}", again.join("; ")));
     }
     if is_wide {
         lines.push(format!("possible: {}", or_nothing(&possible(rollout).join(", "))));
