@@ -80,9 +80,9 @@ impl LeaseReport {
         let LeaseConfig { cluster, secret_namespace, secret_name, pod, .. } = &self.target.config;
         match obstacle {
             Obstacle::Secret => Some(format!("make the Secret {secret_namespace}/{secret_name} on {cluster}")),
-            Obstacle::Credentials => {
-                Some(format!("correct `kubeconfig` in the Secret {secret_namespace}/{secret_name} on {cluster}"))
-            }
+            Obstacle::Credentials => Some(format!(
+                "check `kubeconfig` in the Secret {secret_namespace}/{secret_name} on {cluster}, and that its server answers"
+            )),
             Obstacle::PodMissing | Obstacle::PodNotReady => {
                 pod.as_ref().map(|pod| format!("look at the pod {}/{} on {cluster}", pod.namespace, pod.name))
             }

@@ -24,7 +24,7 @@ use crate::syncset::plan::pass::{Input, Manager, PRUNE, Seen};
 use crate::syncset::plan::rows::{AppliedRow, ClusterRow, Failure, ResultRow};
 use crate::syncset::plan::spec::{Behavior, Desired, Header, Known, Mode, Position, Rendering};
 use crate::syncset::plan::wanted::{Deletions, Live, Scope, Wanted, placed};
-use crate::syncset::run::store::{Snapshot, StoreError, StoredCluster};
+use crate::syncset::run::store::{AskedObject, Snapshot, StoreError, StoredCluster};
 use crate::syncset::run::work::{Plan, PrepareError, seen};
 
 /// Longest wait for a slot: others may look at clusters that do not answer.
@@ -93,6 +93,17 @@ pub struct Asked {
 }
 
 impl Asked {
+    /// Whether a rollout is about to bring it. Without a group or a namespace it is taken for one that has none.
+    fn is_awaited(&self, names: &Names) -> bool {
+        let group = self.group.clone().unwrap_or_default();
+        names.may_have(&[group, self.kind.clone(), self.namespace.clone(), self.name.clone()])
+    }
+
+    fn as_stored(&self) -> AskedObject<'_> {
+        let Self { kind, group, namespace, name } = self;
+        AskedObject { kind, group: group.as_deref(), namespace, name }
+    }
+
     fn is(&self, object: &ObjectRef, scopes: &Scopes) -> bool {
         let is_place =
             self.namespace.is_empty() || self.namespace == object.namespace || scopes.of(object) == Scope::Cluster;
@@ -222,8 +233,16 @@ impl Inspector {
         let mut is_ending = false;
         let live = match object.as_ref().zip(api_version) {
             None if winner.is_some() => "not known: it was not sent yet".to_owned(),
+            None if plan.awaited.iter().any(|names| asked.is_awaited(names)) => {
+                "no syncset wants it yet: a rollout is about to bring it".to_owned()
+            }
             None => {
-                let beside = self.store.syncsets_beside(&snapshot, (&asked.kind, &asked.name), is_everywhere).await?;
+                let selected: Vec<Uuid> = plan.live.iter().map(|live| live.header.id).collect();
+                let namespace = &stored.document.namespace;
+                let beside = self.store.syncsets_beside(namespace, asked.as_stored(), &selected, is_everywhere);
+                let mut beside = beside.await?;
+                // They may select it, and wait for its turn.
+                beside.retain(|beside| !snapshot.awaited.iter().any(|awaited| label(&awaited.name) == *beside));
                 not_wanted(&beside)
             }
             Some((object, api_version)) => match self.look(stored, object, api_version).await {
@@ -377,9 +396,10 @@ pub(super) fn spoken(from: Timestamp, to: Timestamp) -> String {
     two.map(|(count, unit)| format!("{count} {unit}")).collect::<Vec<_>>().join(" ")
 }
 
-/// As commands take the name of a syncset.
-fn argument(name: &SyncSetName) -> String {
-    if name.namespace.is_empty() { name.name.clone() } else { format!("{}/{}", name.namespace, name.name) }
+/// `SyncSet team-a/base`, `SelectorSyncSet monitoring`.
+fn label(SyncSetName { kind, namespace, name }: &SyncSetName) -> String {
+    let kind = kind.as_str();
+    if namespace.is_empty() { format!("{kind} {name}") } else { format!("{kind} {namespace}/{name}") }
 }
 
 fn shown(claims: &[Claim<'_>], rows: &[AppliedRow], results: &[ResultRow]) -> Vec<Wanting> {
@@ -400,7 +420,7 @@ fn shown(claims: &[Claim<'_>], rows: &[AppliedRow], results: &[ResultRow]) -> Ve
         let why = failure.filter(|_| position == last && state != SENT);
         let why = why.map(|failure| format!("; the syncset fails: {}", failure.message)).unwrap_or_default();
         Wanting {
-            syncset: format!("{} {}", name.kind.as_str(), argument(name)),
+            syncset: label(name),
             mode: match mode {
                 Mode::Sync => "Sync",
                 Mode::Upsert => "Upsert",
@@ -547,8 +567,8 @@ fn already_dropped(rows: &[AppliedRow], snapshot: &Snapshot, is_ending: bool, ke
         _ if is_ending => "dropped already: it is deleted and not gone".to_owned(),
         Deletions::Suspended => {
             let result = snapshot.results.iter().find(|result| result.syncset == row.syncset);
-            let of = result.map_or_else(|| row.syncset.to_string(), |result| argument(&result.name));
-            format!("dropped already: its deletion is held until `towline approve syncsets {of}`")
+            let of = result.map_or_else(|| row.syncset.to_string(), |result| label(&result.name));
+            format!("dropped already: its deletion by {of} is held; `towline approve syncsets --list` says why")
         }
         Deletions::Allowed | Deletions::Unchecked => match kept {
             Some(why) => format!("kept for now: {why}"),
@@ -560,6 +580,10 @@ fn already_dropped(rows: &[AppliedRow], snapshot: &Snapshot, is_ending: bool, ke
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::syncset::plan::name::{Digest, SyncSetKind};
+    use crate::syncset::plan::render::undecodable;
+    use crate::syncset::plan::spec::Rendered;
+    use crate::syncset::plan::status::Reason;
 
     #[test]
     fn times_are_told_in_their_two_largest_units() {
@@ -577,30 +601,6 @@ mod tests {
         }
     }
 
-    #[test]
-    fn an_object_is_found_by_kind_place_and_name_and_by_its_group_if_that_is_given() {
-        let object = |group: &str, namespace: &str| ObjectRef {
-    use crate::syncset::plan::name::{Digest, SyncSetKind};
-    use crate::syncset::plan::render::undecodable;
-    use crate::syncset::plan::spec::Rendered;
-    use crate::syncset::plan::status::Reason;
-            group: group.to_owned(),
-            kind: "Deployment".to_owned(),
-            namespace: namespace.to_owned(),
-            name: "a".to_owned(),
-        };
-        let asked = |group: Option<&str>, namespace: &str| Asked {
-            kind: "Deployment".to_owned(),
-            group: group.map(str::to_owned),
-            namespace: namespace.to_owned(),
-            name: "a".to_owned(),
-        };
-        let is = |asked: &Asked, object: &ObjectRef| asked.is(object, &Scopes::default());
-        assert!(is(&asked(None, "team"), &object("apps", "team")));
-        assert!(is(&asked(Some("apps"), "team"), &object("apps", "team")));
-        assert!(!is(&asked(Some(""), "team"), &object("apps", "team")));
-        assert!(!is(&asked(None, "team"), &object("apps", "other")));
-        // Of a kind without namespaces none counts.
     #[test]
     fn what_may_be_wanted_by_a_syncset_that_can_not_be_read_is_kept() {
         let live = |name: &str, rendered: Rendered| Live {
@@ -645,6 +645,26 @@ mod tests {
         }
     }
 
+    #[test]
+    fn an_object_is_found_by_kind_place_and_name_and_by_its_group_if_that_is_given() {
+        let object = |group: &str, namespace: &str| ObjectRef {
+            group: group.to_owned(),
+            kind: "Deployment".to_owned(),
+            namespace: namespace.to_owned(),
+            name: "a".to_owned(),
+        };
+        let asked = |group: Option<&str>, namespace: &str| Asked {
+            kind: "Deployment".to_owned(),
+            group: group.map(str::to_owned),
+            namespace: namespace.to_owned(),
+            name: "a".to_owned(),
+        };
+        let is = |asked: &Asked, object: &ObjectRef| asked.is(object, &Scopes::default());
+        assert!(is(&asked(None, "team"), &object("apps", "team")));
+        assert!(is(&asked(Some("apps"), "team"), &object("apps", "team")));
+        assert!(!is(&asked(Some(""), "team"), &object("apps", "team")));
+        assert!(!is(&asked(None, "team"), &object("apps", "other")));
+        // Of a kind without namespaces none counts.
         let mut scopes = Scopes::default();
         scopes.note("apps", "Deployment", false);
         assert!(asked(None, "team").is(&object("apps", "other"), &scopes));

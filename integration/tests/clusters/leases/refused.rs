@@ -42,7 +42,7 @@ fn what_can_not_be_used_is_refused_named_and_never_sent() {
             assert_eq!(report["held"], false, "{report}");
             let listed = &report["not_in_step"][0];
             assert!(listed["cause"].as_str().is_some_and(|cause| cause.contains(expected)), "{report}");
-            let next = format!("correct `kubeconfig` in the Secret {}/{SECRET} on ", world.namespace);
+            let next = format!("check `kubeconfig` in the Secret {}/{SECRET} on ", world.namespace);
             assert!(listed["next_step"].as_str().is_some_and(|step| step.starts_with(&next)), "{report}");
         }
         assert_eq!(world.requests(mark).await, []);

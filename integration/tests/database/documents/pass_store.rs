@@ -164,8 +164,7 @@ fn what_a_pass_has_stored_is_read_as_it_was_written() {
         guards.sort_by_key(|row| row.syncset);
         let guard = |syncset, checked, gone, held| GuardRow { syncset: id(syncset), checked, gone, held };
         assert_eq!(guards, [guard(11, 43, true, false), guard(12, 44, false, true)]);
-        let mut content =
-            store.content(&store.turn().await, Some(claim.cluster), &Lacking::default()).await.expect("content");
+        let mut content = store.content(Some(claim.cluster), &Lacking::default()).await.expect("content");
         content.sent.applied.sort_by_key(|row| row.syncset);
         content.sent.patched.sort_by_key(|row| row.position);
         assert_eq!(
@@ -190,8 +189,7 @@ fn what_a_pass_has_stored_is_read_as_it_was_written() {
         let now = ClusterUpdate { row: other_row.clone(), resyncs: 0 };
         store.save(&claim, &writes, Some(&now)).await.expect("it is stored");
         let snapshot = store.snapshot(claim.cluster).await.expect("a snapshot");
-        let content =
-            store.content(&store.turn().await, Some(claim.cluster), &Lacking::default()).await.expect("content");
+        let content = store.content(Some(claim.cluster), &Lacking::default()).await.expect("content");
         assert_eq!((snapshot.results, snapshot.cluster_row), (vec![succeeds], Some(other_row)));
         assert_eq!((content.sent.applied, content.sent.patched), (vec![sent_again], writes.patched));
     });
@@ -402,7 +400,7 @@ fn a_snapshot_and_content_of_fifty_syncsets_are_one_statement_each() {
         let all = Writes { applied: rows, ..Writes::default() };
         store.save(&claim, &all, None).await.expect("they are committed");
         let lacking = Lacking { syncsets: ids, revisions: Vec::new(), secrets: vec![secret.id] };
-        let content = store.content(&store.turn().await, Some(claim.cluster), &lacking).await.expect("content");
+        let content = store.content(Some(claim.cluster), &lacking).await.expect("content");
         assert_eq!(calls("select $6,").await, 1);
         assert_eq!((content.payloads.len(), content.sent.applied.len(), content.secrets.len()), (50, 250, 1));
         assert_eq!(content.secrets[0].sealed.as_deref(), Some(&b"\0sealed"[..]));
@@ -412,7 +410,7 @@ fn a_snapshot_and_content_of_fifty_syncsets_are_one_statement_each() {
             let header = snapshot.candidates.iter().find(|candidate| candidate.id == payload.id).expect("its header");
             assert_eq!(header.version, payload.version);
         }
-        let none = store.content(&store.turn().await, Some(claim.cluster), &Lacking::default()).await.expect("content");
+        let none = store.content(Some(claim.cluster), &Lacking::default()).await.expect("content");
         assert_eq!((none.payloads.len(), none.sent.applied.len(), none.secrets.len()), (0, 250, 0));
     });
 }
@@ -425,7 +423,7 @@ fn nothing_is_read_from_a_database_that_is_being_restored() {
         stage.run("update towline_meta set origin = 'another'").await;
         let snapshot = store.snapshot(claim.cluster).await;
         assert!(matches!(snapshot, Err(StoreError::Restoring(_))), "{snapshot:?}");
-        let content = store.content(&store.turn().await, Some(claim.cluster), &Lacking::default()).await;
+        let content = store.content(Some(claim.cluster), &Lacking::default()).await;
         assert!(matches!(content, Err(StoreError::Restoring(_))), "{content:?}");
     });
 }

@@ -616,8 +616,7 @@ fn a_cluster_with_too_many_rows_is_refused_and_not_read_to_the_end() {
         copy(MOST_ROWS + 100).await;
         let refused = world.whole(&snapshot).await.map(drop);
         assert!(matches!(refused, Err(PrepareError::TooManyObjects)), "{refused:?}");
-        let content =
-            world.store.content(&world.store.turn().await, Some(world.claim.cluster), &Lacking::default()).await;
+        let content = world.store.content(Some(world.claim.cluster), &Lacking::default()).await;
         let content = content.expect("content");
         assert_eq!(content.sent.applied.len(), MOST_ROWS + 1);
     });

@@ -275,8 +275,7 @@ fn a_hundred_objects_need_no_more_statements_than_one() {
     });
 }
 
-/// The replica has eight connections, of which passes use half at once. Without looking again when it is its turn, each of the 40 passes
-/// would read what the first four had read.
+/// Four passes read at once. Without looking again before it reads, each of the 40 would read what these have read.
 #[test]
 fn a_change_of_many_clusters_is_read_by_as_many_passes_as_may_read_at_once() {
     run(async {

@@ -158,7 +158,7 @@ fn a_typo_in_a_selector_is_held_until_it_is_taken_back() {
             &told,
             &[
                 "wanted by  no syncset",
-                "if dropped dropped already: its deletion is held until `towline approve syncsets fleet`",
+                "if dropped dropped already: its deletion by SelectorSyncSet fleet is held; `towline approve syncsets --list` says why",
             ],
         );
         stage.at_rest().await;

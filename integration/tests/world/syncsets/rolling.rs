@@ -70,6 +70,8 @@ fn a_cluster_has_what_it_is_pinned_to_whatever_its_syncset_says() {
         assert_eq!((to_west.seen().await, to_east.seen().await), (none(), none()), "a rollout moves nothing");
         put(&stage, "base", &two, &waves()).await;
         assert_eq!((to_west.seen().await, to_east.seen().await), (none(), none()), "no turn has come");
+        let told = stage.explained("east-1", "ConfigMap/rolling/c").await;
+        assert!(told.contains("live       no syncset wants it yet: a rollout is about to bring it\n"), "{told}");
         let mut elsewhere = waves();
         elsewhere["clusterDeploymentRefs"] = json!([{"name": "east-1"}, {"name": "west-1"}, {"name": "north-1"}]);
         put(&stage, "base", &two, &elsewhere).await;

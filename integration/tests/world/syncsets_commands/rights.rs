@@ -183,7 +183,7 @@ fn an_object_is_explained_to_those_who_may_read_its_cluster() {
         }
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "b", "namespace": "a"}});
         let mistyped = json!({"name": "mistyped", "spec": {"resources": [map],
-            "clusterDeploymentSelector": {"matchLabels": {"enviroment": "prod"}}}});
+            "clusterDeploymentSelector": {"matchLabels": {"env": "prod", "tier": "glod"}}}});
         let reply = admin.send(&Request::post("/v1/selectorsyncsets", &mistyped)).await.unwrap();
         assert_eq!(reply.status, 201, "{reply:?}");
         let everywhere = token_file("admin", "*");

@@ -222,20 +222,20 @@ impl DeletionGuard<'_> {
         // What was approved of another generation is not what it would delete now, nor what was approved on another way.
         let is_edited = *state != SyncsetState::Gone
             && (subject.generation, subject.revision) != (subject.checked_generation, subject.checked_revision);
-        let (mut tally, mut rows) = (Tally::default(), Vec::new());
+        let (mut tally, mut rows, mut objects) = (Tally::default(), Vec::new(), 0);
         let found = |cluster, mut place: TrackedObjects| {
             if is_edited {
                 place.approved = Amount::default();
             }
             let (loses, much) = state.loses(&place);
             let counts = tally.add(&place, loses, much);
+            objects += loses.objects.saturating_sub(place.approved.objects);
             if loses.objects > 0 {
                 rows.push((cluster, loses, counts, counts || place.approved != Amount::default()));
             }
         };
         places(self.database, id, state.plain().as_ref(), None, found).await?;
         let cause = tally.check(state, was_suspended, approval);
-        let objects = rows.iter().map(|(_, loses, ..)| loses.objects).sum();
         let is_approved = approval == Approval::Once;
         rows.retain(|(.., is_stored)| *is_stored || cause.is_some() || is_approved);
         decisions.losses.extend(rows.into_iter().map(|(cluster, loses, counts, _)| LossRow {

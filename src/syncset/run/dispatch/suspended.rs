@@ -24,7 +24,7 @@ pub struct SuspendedSyncset {
     pub generation: i64,
     /// With a rollout, the revision to which it led.
     pub revision: Option<i32>,
-    /// How many objects it would delete.
+    /// How many objects it would delete, but for those that were approved.
     pub objects: usize,
     /// On how many clusters it would delete objects.
     pub clusters: usize,
@@ -35,7 +35,7 @@ pub struct SuspendedSyncset {
 }
 
 const COLUMNS: &str = "syncset::text, kind, namespace, name, coalesce(cause, ''), clusters, tracks, to_json(since) #>> '{}', generation, revision, \
-     (select coalesce(sum(l.objects), 0)::int8 from towline_lost l where l.syncset = towline_guard.syncset)";
+     (select coalesce(sum(greatest(l.objects - l.approved, 0)), 0)::int8 from towline_lost l where l.syncset = towline_guard.syncset)";
 
 /// What is suspended, sorted by kind and name.
 pub async fn suspended(database: &Database) -> Result<Vec<SuspendedSyncset>, DispatchError> {

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use uuid::Uuid;
 
 use super::columns::{AppliedColumns, PatchedColumns};
-use super::{PassStore, StoreError, Turn, read};
+use super::{PassStore, StoreError, read};
 use crate::db::{self, Row, Text, Type, column};
 use crate::documents::{IS_WHOLE, ListError};
 use crate::syncset::plan::rows::{AppliedRow, PatchedRow};
@@ -84,12 +84,7 @@ static STATEMENT: LazyLock<String> = LazyLock::new(|| {
 
 impl PassStore {
     /// What was sent to a cluster, if one is given, and what is lacking.
-    pub async fn content(
-        &self,
-        _turn: &Turn<'_>,
-        cluster: Option<Uuid>,
-        lacking: &Lacking,
-    ) -> Result<Content, StoreError> {
+    pub async fn content(&self, cluster: Option<Uuid>, lacking: &Lacking) -> Result<Content, StoreError> {
         let (syncsets, secrets) = (texts(&lacking.syncsets), texts(&lacking.secrets));
         let cluster = cluster.map(|cluster| cluster.to_string());
         let of_revisions = lacking.revisions.iter().map(|(id, version)| (id.to_string(), version.to_string()));
@@ -101,6 +96,7 @@ impl PassStore {
             (&revised as _, Type::TEXT_ARRAY),
             (&versions as _, Type::TEXT_ARRAY),
         ];
+        let _turn = self.turn().await;
         let mut rows = self.database.rows(QUERY, Text::Prepared(&STATEMENT), &params).await?;
         let (mut content, mut is_whole) = (Content::default(), false);
         let (mut applied, mut patched) = (Vec::<AppliedColumns>::new(), Vec::<PatchedColumns>::new());

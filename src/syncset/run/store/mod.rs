@@ -23,7 +23,7 @@ use crate::db::Database;
 use columns::UnreadableColumn;
 pub use content::{Content, Lacking, MOST_ROWS, PayloadRow, SealedSecret, Sent};
 pub use error::StoreError;
-pub use proposal::ClusterPlace;
+pub use proposal::{AskedObject, ClusterPlace};
 pub use save::{ClusterUpdate, Revision};
 pub use snapshot::{Awaited, Candidate, SecretFacts, Snapshot, StoredCluster};
 
@@ -38,11 +38,6 @@ pub struct PassStore {
     turns: Arc<Semaphore>,
 }
 
-/// The turn to run a statement, until it is dropped.
-pub struct Turn<'s> {
-    _permit: Option<SemaphorePermit<'s>>,
-}
-
 impl PassStore {
     pub fn new(database: Database) -> Self {
         let turns = usize::try_from(database.state().max / 2).unwrap_or(usize::MAX).max(1);
@@ -50,9 +45,9 @@ impl PassStore {
     }
 
     /// Waits until another statement may be run.
-    pub async fn turn(&self) -> Turn<'_> {
+    async fn turn(&self) -> Option<SemaphorePermit<'_>> {
         // The semaphore is never closed.
-        Turn { _permit: self.turns.acquire().await.ok() }
+        self.turns.acquire().await.ok()
     }
 }
 

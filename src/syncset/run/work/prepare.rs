@@ -37,6 +37,8 @@ use rendering::Batch;
 const SMALL: usize = MOST_BYTES / 32;
 /// How many times as long a small pass waits for its share as another one: what it waits for is soon free.
 const PATIENCE_WHEN_SMALL: u32 = 5;
+/// So many passes read payloads and secrets at once. Others that lack the same begin with what these have read.
+const READERS: usize = 4;
 /// The unit of the budgets, in bytes.
 const UNIT: usize = 1 << 10;
 /// An object or a patch that was sent counts like so many bytes of a document: what is noted of it takes 1.7 KiB, and the values of a document take
@@ -48,6 +50,8 @@ const ROW: usize = 200;
 pub struct Preparer {
     store: PassStore,
     payloads: Payloads,
+    /// One that lacks a payload or a secret waits for a slot here, and looks again before it reads. Never closed.
+    readers: Arc<Semaphore>,
     keyring: watch::Receiver<Arc<Keyring>>,
     blocking: BlockingPool,
     budgets: Budgets,
@@ -135,6 +139,7 @@ impl Preparer {
         Self {
             store,
             payloads,
+            readers: Arc::new(Semaphore::new(READERS)),
             keyring,
             blocking: BlockingPool::default(),
             budgets: Budgets::default(),
@@ -296,27 +301,29 @@ impl Preparer {
         let cluster = snapshot.cluster.as_ref().filter(|_| rows.is_none()).map(|cluster| cluster.document.id);
         let keys = self.keyring();
         let mut found = self.found(&of_wanted, &mapped, &keys);
-        if cluster.is_some() || found.lacks_any() {
-            let turn = self.store.turn().await;
-            // Of the passes that have waited for a turn with the same change, the first one has read it: it keeps its turn until all have it.
+        let mut reading = None;
+        if found.lacks_any() {
+            // Passes that begin with the same change wait here, and find what the first of them has read.
+            reading = self.readers.acquire().await.ok();
             found = self.found(&of_wanted, &mapped, &keys);
-            if cluster.is_some() || found.lacks_any() {
-                let content = self.store.content(&turn, cluster, &found.lacking).await?;
-                let Content { payloads, sent: Sent { applied, patched }, secrets } = content;
-                if applied.len().max(patched.len()) > MOST_ROWS {
-                    return Err(PrepareError::TooManyObjects);
-                }
-                rows.get_or_insert(Sent { applied, patched });
-                for (row, parsed) in rendering::parse(&self.blocking, payloads).await? {
-                    self.payloads.keep(row.id, row.version, parsed.clone());
-                    found.payloads.insert(row.id, (row.version, parsed));
-                }
-                for secret in secrets.into_iter().map(Arc::new) {
-                    self.payloads.keep_secret(&secret, &keys);
-                    found.secrets.push(secret);
-                }
+        }
+        if cluster.is_some() || found.lacks_any() {
+            let content = self.store.content(cluster, &found.lacking).await?;
+            let Content { payloads, sent: Sent { applied, patched }, secrets } = content;
+            if applied.len().max(patched.len()) > MOST_ROWS {
+                return Err(PrepareError::TooManyObjects);
+            }
+            rows.get_or_insert(Sent { applied, patched });
+            for (row, parsed) in rendering::parse(&self.blocking, payloads).await? {
+                self.payloads.keep(row.id, row.version, parsed.clone());
+                found.payloads.insert(row.id, (row.version, parsed));
+            }
+            for secret in secrets.into_iter().map(Arc::new) {
+                self.payloads.keep_secret(&secret, &keys);
+                found.secrets.push(secret);
             }
         }
+        drop(reading);
         let mut syncsets = Vec::new();
         for header in headers {
             // A payload of another version does not fit to the header, nor to what the guard has checked and what is stored as its inputs.
