@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::{SinkExt, StreamExt};
 use http::HeaderValue;
@@ -28,7 +29,7 @@ use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, 
 use tokio_tungstenite::tungstenite::{Bytes, Message};
 use tokio_tungstenite::{WebSocketStream, accept_hdr_async};
 
-use crate::Error;
+use crate::{Error, eventually};
 
 /// The channels of the first port of a forward.
 const DATA: u8 = 0;
@@ -44,6 +45,9 @@ pub struct Kubelet {
     ports: Ports,
     server: JoinHandle<()>,
 }
+
+/// How long a namespace may take to admit pods.
+const MADE_WITHIN: Duration = Duration::from_mins(1);
 
 impl Kubelet {
     /// Registers a node, on which nothing runs yet.
@@ -88,7 +92,11 @@ impl Kubelet {
         let (namespace, name) = (pod.metadata.namespace.clone().unwrap_or_default(), pod.metadata.name.clone());
         let name = name.unwrap_or_default();
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &namespace);
-        pods.create(&PostParams::default(), &pod).await.map_err(Error::kubernetes("make a pod"))?;
+        // The service account of a namespace comes a moment after it.
+        eventually(format!("the pod {name} to be made"), MADE_WITHIN, async || {
+            pods.create(&PostParams::default(), &pod).await.map(drop).map_err(|error| error.to_string())
+        })
+        .await?;
         let open = ports.iter().map(|(_, process)| process.port()).collect();
         self.ports.lock().insert((namespace, name.clone()), (open, watch::Sender::new(())));
         let status = json!({"status": {"phase": "Running"}});

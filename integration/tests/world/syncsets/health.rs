@@ -57,14 +57,15 @@ pub(crate) async fn has(stage: &Stage, wanted: &str, reason: Value) -> Value {
     entry(&stage.status("west-1", &format!("health {wanted} {reason}"), is_so).await)
 }
 
-/// As if so much time had passed since the objects of a syncset were first said not to be current, or to have failed. It is read again.
+/// As if so much time had passed since the objects of a syncset were first said not to be current, or to have failed. It is read again, unless
+/// a reading has settled it meanwhile.
 pub(crate) async fn passes(stage: &Stage, syncset: &str, time: &str) {
     let before = |field: &str, of: &str| format!("({of}->>'{field}')::timestamptz - interval '{time}'");
     let text = format!(
         "update towline_result set health = health || jsonb_build_object('next', now(), 'began', {}, 'objects', \
            (select jsonb_agg(case when o ? 'failedSince' then o || jsonb_build_object('failedSince', {}) else o end) \
               from jsonb_array_elements(health->'objects') o)) \
-         where name = '{syncset}' and jsonb_array_length(health->'objects') > 0",
+         where name = '{syncset}' and health->>'next' is not null and jsonb_array_length(health->'objects') > 0",
         before("began", "health"),
         before("failedSince", "o"),
     );

@@ -1,6 +1,7 @@
 //! What tokens may ask of syncsets.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use integration::hub::Request;
 use serde_json::json;
@@ -13,8 +14,12 @@ use crate::syncsets_commands::world::{LIMIT, Stage, grant, make, run, shown};
 
 /// A file with this text.
 pub(crate) fn file(name: &str, text: &str) -> PathBuf {
+    static WRITTEN: AtomicU64 = AtomicU64::new(0);
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("syncsets-commands-{name}"));
-    std::fs::write(&path, text).expect("a file");
+    // Several tests write the same token, and commands of others read it meanwhile.
+    let written = path.with_extension(WRITTEN.fetch_add(1, Ordering::Relaxed).to_string());
+    std::fs::write(&written, text).expect("a file");
+    std::fs::rename(&written, &path).expect("a file");
     path
 }
 
