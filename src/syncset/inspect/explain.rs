@@ -240,10 +240,7 @@ impl Inspector {
                 let selected: Vec<Uuid> = plan.live.iter().map(|live| live.header.id).collect();
                 let namespace = &stored.document.namespace;
                 let beside = self.store.syncsets_beside(namespace, asked.as_stored(), &selected, is_everywhere);
-                let mut beside = beside.await?;
-                // They may select it, and wait for its turn.
-                beside.retain(|beside| !snapshot.awaited.iter().any(|awaited| label(&awaited.name) == *beside));
-                not_wanted(&beside)
+                not_wanted(&beside.await?)
             }
             Some((object, api_version)) => match self.look(stored, object, api_version).await {
                 Err(unseen) => format!("not known: {}", unseen.text()),
@@ -325,13 +322,18 @@ impl Inspector {
     }
 }
 
-/// `beside`: syncsets that name the object and do not select the cluster, as a mistyped label does.
+/// `beside`: syncsets that name the object and are not applied to the cluster, as a mistyped label does.
 fn not_wanted(beside: &[String]) -> String {
     let none = "no syncset wants it, and none has sent it";
     match beside {
         [] => none.to_owned(),
-        [one] => format!("{none}; {one} names it, and does not select this cluster"),
-        more => format!("{none}; {} name it, and do not select this cluster", more.join(", ")),
+        [one] => format!(
+            "{none}; {one} names it, and is not for this cluster by its selector, its namespaces or its rollout"
+        ),
+        more => format!(
+            "{none}; {} name it, and are not for this cluster by selector, namespaces or rollout",
+            more.join(", ")
+        ),
     }
 }
 

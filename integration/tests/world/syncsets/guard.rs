@@ -153,6 +153,14 @@ fn a_typo_in_a_selector_is_held_until_it_is_taken_back() {
         assert_eq!(diff("prodd").await, told, "it is told before");
         stage.replace_spec("selectorsyncsets", "fleet", &fleet.spec("prodd", &["site"])).await;
         fleet.is_held(0..CLUSTERS).await;
+        eventually("the report to count what is held", LIMIT, async || {
+            let report =
+                stage.replicas[0].towline().admin().section("syncsets").await.map_err(|error| error.to_string())?;
+            let is_counted = report.to_string().contains("would delete objects on 12 of 12 clusters, 12 in all: ");
+            if is_counted { Ok(()) } else { Err(report["not_in_step"].to_string()) }
+        })
+        .await
+        .unwrap();
         let told = stage.explained("c-0", "ConfigMap/typo/site").await;
         has_lines(
             &told,

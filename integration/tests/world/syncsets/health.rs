@@ -88,10 +88,28 @@ async fn has_failed(stage: &Stage, reason: &str) -> Value {
     .unwrap()
 }
 
+/// Waits until what is current was read once more, which is 15 s after it was applied: as if these had passed.
+pub(crate) async fn confirmed(stage: &Stage) {
+    let passes = "update towline_result \
+         set health = health || jsonb_build_object('next', now(), 'applied', (health->>'applied')::timestamptz - interval '15 s') \
+         where health->>'state' = 'Current' and health->>'next' is not null";
+    eventually("what is current to be read once more", LIMIT, async || {
+        let unread = stage.sql.execute(passes, &[]).await.map_err(|error| error.to_string())?;
+        if unread == 0 {
+            return Ok(());
+        }
+        stage.sql.batch_execute(TIME_PASSES).await.map_err(|error| error.to_string())?;
+        Err(format!("{unread} are not"))
+    })
+    .await
+    .unwrap();
+}
+
 /// Waits until nothing is to be read any more: the cluster is ready again when its full pass is due.
 async fn is_settled(stage: &Stage) {
+    confirmed(stage).await;
     let text = "select count(*) from towline_work w join towline_cluster c on c.cluster = w.cluster \
-         where w.until is null or w.until < now() and w.ready_at >= c.next_full";
+         where (w.until is null or w.until < now()) and w.ready_at > c.next_full - interval '1 min'";
     eventually("nothing to be read", LIMIT, async || {
         let settled: i64 = stage.sql.query_one(text, &[]).await.map_err(|error| error.to_string())?.get(0);
         if settled == 1 { Ok(()) } else { Err("the cluster is ready again before its full pass".to_owned()) }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::chaos::watched::Watched;
-use crate::syncsets::health::{has, passes, running};
+use crate::syncsets::health::{confirmed, has, passes, running};
 use crate::syncsets::requests::Requests;
 use crate::syncsets::world::{LIMIT, SYNCSETS, Stage, UNGUARDED, run};
 
@@ -107,7 +107,8 @@ fn made_again(objects: &[Value], name: &str) -> Vec<Value> {
 async fn play_kubelet(stage: &Stage, plane: &ControlPlane) {
     let pods: Api<Pod> = Api::namespaced(plane.client(ADMIN).await.unwrap(), stage.namespace);
     loop {
-        for pod in pods.list(&ListParams::default()).await.unwrap() {
+        let found = pods.list(&ListParams::default()).await.map(|found| found.items);
+        for pod in found.unwrap_or_default() {
             let image = pod.spec.unwrap().containers.remove(0).image;
             if image.as_deref() == Some("web:1") && pod.status.unwrap().phase.as_deref() != Some("Running") {
                 let patch = Patch::Merge(json!({ "status": running("True") }));
@@ -152,6 +153,7 @@ fn a_release_of_which_no_pod_starts_on_the_canary_is_taken_back_field_by_field()
         let story = async {
             create(&stage, "base", &content(1)).await;
             promote(&stage, "base").await;
+            confirmed(&stage).await;
             stage.at_rest().await;
             let (before, elsewhere) = (fields(&stage, west).await, fields(&stage, east).await);
             assert_eq!(before.len(), 4, "{before:?}");

@@ -193,8 +193,8 @@ fn an_object_is_explained_to_those_who_may_read_its_cluster() {
         assert_eq!(reply.status, 201, "{reply:?}");
         let everywhere = token_file("admin", "*");
         let told = stage.expect(&["explain", "foo/west", "ConfigMap/a/b", "--token-file", &everywhere]).await;
-        let live = "live       no syncset wants it, and none has sent it; SelectorSyncSet mistyped names it, and does not \
-             select this cluster";
+        let live = "live       no syncset wants it, and none has sent it; SelectorSyncSet mistyped names it, and is \
+             not for this cluster by its selector, its namespaces or its rollout";
         assert!(told.lines().any(|line| line == live), "{told}");
         // It has no namespace, so it is not for everybody.
         let reader = token_file("read", "foo");

@@ -306,6 +306,9 @@ impl Preparer {
             // Passes that begin with the same change wait here, and find what the first of them has read.
             reading = self.readers.acquire().await.ok();
             found = self.found(&of_wanted, &mapped, &keys);
+            if !found.lacks_any() {
+                reading = None;
+            }
         }
         if cluster.is_some() || found.lacks_any() {
             let content = self.store.content(cluster, &found.lacking).await?;
