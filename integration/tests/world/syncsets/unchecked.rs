@@ -48,7 +48,7 @@ fn while_the_dispatcher_lags_passes_apply_and_delete_nothing_and_are_repeated() 
         })
         .await
         .unwrap();
-        let later = "select count(*) from towline_work where holder is null and ready_at > now() + interval '1 s'";
+        let later = "select count(*) from towline_work where holder is null and ready_at > now() + interval '10 s'";
         assert_eq!(stage.sql.query_one(later, &[]).await.unwrap().get::<_, i64>(0), 0);
         let behind =
             "select c.cursor < (select max(version) from towline_log) from towline_claim c where c.name = 'dispatcher'";
