@@ -16,7 +16,7 @@ use crate::cluster::{KindId, ManagedFields, Metadata};
 use crate::documents::{FieldPointer, Taker};
 use crate::syncset::plan::action::{Action, PassPlan};
 use crate::syncset::plan::health::explained;
-use crate::syncset::plan::name::{ObjectRef, SyncSetName};
+use crate::syncset::plan::name::ObjectRef;
 use crate::syncset::plan::naming::Names;
 use crate::syncset::plan::object::{left_alone, may_end_by_itself};
 use crate::syncset::plan::ownership::without;
@@ -93,10 +93,9 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Whether a rollout is about to bring it. Without a group or a namespace it is taken for one that has none.
+    /// Whether a rollout is about to bring it.
     fn is_awaited(&self, names: &Names) -> bool {
-        let group = self.group.clone().unwrap_or_default();
-        names.may_have(&[group, self.kind.clone(), self.namespace.clone(), self.name.clone()])
+        names.include(self.group.as_deref(), &self.kind, &self.namespace, &self.name)
     }
 
     fn as_stored(&self) -> AskedObject<'_> {
@@ -398,12 +397,6 @@ pub(super) fn spoken(from: Timestamp, to: Timestamp) -> String {
     two.map(|(count, unit)| format!("{count} {unit}")).collect::<Vec<_>>().join(" ")
 }
 
-/// `SyncSet team-a/base`, `SelectorSyncSet monitoring`.
-fn label(SyncSetName { kind, namespace, name }: &SyncSetName) -> String {
-    let kind = kind.as_str();
-    if namespace.is_empty() { format!("{kind} {name}") } else { format!("{kind} {namespace}/{name}") }
-}
-
 fn shown(claims: &[Claim<'_>], rows: &[AppliedRow], results: &[ResultRow]) -> Vec<Wanting> {
     let last = claims.len().saturating_sub(1);
     let of = |(position, claim): (usize, &Claim<'_>)| {
@@ -422,7 +415,7 @@ fn shown(claims: &[Claim<'_>], rows: &[AppliedRow], results: &[ResultRow]) -> Ve
         let why = failure.filter(|_| position == last && state != SENT);
         let why = why.map(|failure| format!("; the syncset fails: {}", failure.message)).unwrap_or_default();
         Wanting {
-            syncset: label(name),
+            syncset: name.to_string(),
             mode: match mode {
                 Mode::Sync => "Sync",
                 Mode::Upsert => "Upsert",
@@ -569,7 +562,7 @@ fn already_dropped(rows: &[AppliedRow], snapshot: &Snapshot, is_ending: bool, ke
         _ if is_ending => "dropped already: it is deleted and not gone".to_owned(),
         Deletions::Suspended => {
             let result = snapshot.results.iter().find(|result| result.syncset == row.syncset);
-            let of = result.map_or_else(|| row.syncset.to_string(), |result| label(&result.name));
+            let of = result.map_or_else(|| row.syncset.to_string(), |result| result.name.to_string());
             format!("dropped already: its deletion by {of} is held; `towline approve syncsets --list` says why")
         }
         Deletions::Allowed | Deletions::Unchecked => match kept {
@@ -582,7 +575,7 @@ fn already_dropped(rows: &[AppliedRow], snapshot: &Snapshot, is_ending: bool, ke
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::syncset::plan::name::{Digest, SyncSetKind};
+    use crate::syncset::plan::name::{Digest, SyncSetKind, SyncSetName};
     use crate::syncset::plan::render::undecodable;
     use crate::syncset::plan::spec::Rendered;
     use crate::syncset::plan::status::Reason;

@@ -170,6 +170,14 @@ impl Names {
         self.anything || self.may_have(&[group, kind, namespace, name]) || self.objects.iter().any(is_inner)
     }
 
+    /// Whether they name such an object: without a group, one of any, and without a namespace on either side, one in any.
+    pub fn include(&self, group: Option<&str>, kind: &str, namespace: &str, name: &str) -> bool {
+        self.objects.iter().any(|[of_group, of_kind, within, named]| {
+            let is_place = namespace.is_empty() || within.is_empty() || within == namespace;
+            is_place && group.is_none_or(|group| group == of_group) && kind == of_kind && name == named
+        })
+    }
+
     /// Whether this object may be one of them, or one in which such an object may be: then it is not deleted.
     pub fn may_have(&self, object: &[String; 4]) -> bool {
         let [group, kind, namespace, name] = object.clone();
@@ -231,6 +239,16 @@ mod tests {
         let labels = |env: &str, region: &str| {
             BTreeMap::from([("env".to_owned(), env.to_owned()), ("region".to_owned(), region.to_owned())])
         };
+        let named = naming.names(&labels("a", "b"));
+        for (group, kind, namespace, name, expected) in [
+            (None, "ConfigMap", "a", "site-b", true),
+            (None, "ConfigMap", "", "site-b", true),
+            (Some("apps"), "ConfigMap", "a", "site-b", false),
+            (None, "ConfigMap", "b", "site-b", false),
+            (None, "Secret", "a", "site-b", false),
+        ] {
+            assert_eq!(named.include(group, kind, namespace, name), expected, "{group:?} {kind} {namespace}/{name}");
+        }
         for (labels, object, expected) in [
             (labels("a", "b"), object("ConfigMap", "a", "site-b"), true),
             (labels("a", "c"), object("ConfigMap", "a", "site-b"), false),
