@@ -53,6 +53,9 @@ pub(crate) struct Options {
     /// API servers that stand for the clusters of syncsets.
     #[arg(long, env = "EDGES", default_value = "2", value_parser = count())]
     pub(crate) edges: usize,
+    /// Further phases of syncsets: a rollout to all clusters and, if this is more than 1, so many at once to a tenth of the clusters each.
+    #[arg(long, env = "ROLLOUTS", value_parser = count())]
+    pub(crate) rollouts: Option<usize>,
     /// Replicas of the hub, which are the workers of syncsets.
     #[arg(long, env = "REPLICAS", default_value = "1", value_parser = count())]
     pub(crate) replicas: usize,

@@ -3,19 +3,27 @@
 //! A few real API servers stand for many clusters: each document leads to one of them, and templates keep the documents' objects apart in
 //! namespaces of their own. A `SelectorSyncSet` has ten config maps and a mapped secret. Times are from before the request to the hub to
 //! the arrival of the last object at a watch.
+//!
+//! A rollout changes a config map and a Deployment without replicas, which has to become available, in waves of 20, 30 and 50 percent of the
+//! clusters, of each of which half change at a time. Beside it an object of one cluster changes again and again.
+//! Readings of the health of three Deployments or more list those of all clusters that share an API server. So with more than two rollouts to a
+//! cluster, which is 20 to a tenth of the clusters each, this measures that, too.
 
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use futures::future::try_join_all;
+use futures::future::{try_join, try_join_all};
 use integration::arrivals::{Arrivals, Change};
 use integration::hub::Request;
 use integration::load::{Write, burst};
 use integration::{ControlPlane, Error, Options as PlaneOptions, eventually, users};
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::discovery::ApiResource;
 use serde_json::{Value, json};
+use tokio::sync::mpsc::unbounded_channel;
 
 use crate::hub_world::{HubWorld, LONGEST_STEP, start_server};
 use crate::measure::{Done, Probes};
@@ -34,6 +42,8 @@ const FLEET: &str = "fleet";
 const MAPS: usize = 10;
 /// Clients that register clusters at once.
 const CLIENTS: usize = 16;
+/// Between two changes of one object beside rollouts.
+const BETWEEN_CHANGES: Duration = Duration::from_millis(200);
 
 pub(crate) async fn measure(options: &Options) -> Result<Table, Error> {
     let mut table = Table::new("syncsets", SETTING);
@@ -77,6 +87,11 @@ enum Step {
     Remove,
     /// The replicas are ended and started with everything in step.
     Restart,
+    /// So many rollouts at once, each of which is for one of so many shares of the clusters.
+    RollOut {
+        rollouts: usize,
+        shares: usize,
+    },
 }
 
 impl World for Syncsets<'_> {
@@ -84,7 +99,7 @@ impl World for Syncsets<'_> {
     type Ready = Vec<Arrivals>;
 
     fn phases(&self) -> Vec<Phase<Step>> {
-        vec![
+        let mut phases = vec![
             Phase::new("clusters registered", Step::Register, "clusters"),
             Phase::new("first apply", Step::FirstApply, "clusters"),
             Phase::new("one of eleven objects changed", Step::ChangeAll, "clusters"),
@@ -95,7 +110,15 @@ impl World for Syncsets<'_> {
             Phase::new(format!("idle, {} s", self.options.idle.as_secs()), Step::Idle, ""),
             Phase::new("one object removed", Step::Remove, "clusters"),
             Phase::new("start in step", Step::Restart, ""),
-        ]
+        ];
+        if let Some(rollouts) = self.options.rollouts {
+            phases.push(Phase::new("rollout", Step::RollOut { rollouts: 1, shares: 1 }, "clusters"));
+            if rollouts > 1 {
+                let name = format!("{rollouts} rollouts at once, a tenth each");
+                phases.push(Phase::new(name, Step::RollOut { rollouts, shares: 10 }, "turns"));
+            }
+        }
+        phases
     }
 
     fn probes(&self) -> Probes<'_> {
@@ -140,6 +163,12 @@ impl World for Syncsets<'_> {
                 Ok(maps)
             }
             Step::Remove => self.watch(&config_maps(), deleted).await,
+            Step::RollOut { rollouts, shares } => {
+                // Without a rollout, all clusters have the first content at once.
+                let request = |number| Ok(Request::post("/v1/selectorsyncsets", &rolled(number, shares, "1")));
+                self.hub.by_clients(CLIENTS, 0..rollouts, request, |_, _| Ok(())).await?;
+                self.watch(&config_maps(), single_value).await
+            }
             Step::FullPass | Step::Idle | Step::Restart => Ok(Vec::new()),
         }
     }
@@ -183,6 +212,11 @@ impl World for Syncsets<'_> {
                 let time = self.hub.restart().await?;
                 return Ok(Done { time: Some(time), ..Done::default() });
             }
+            Step::RollOut { rollouts, shares } => {
+                let turns = (0..rollouts).map(|number| (number % shares..all).step_by(shares).count()).sum();
+                let (time, delays) = self.with_controllers(turns, self.roll_out(rollouts, shares, &seen)).await?;
+                return Ok(Done { changes: Some(turns), time: Some(time), delays });
+            }
         }
         let last = seen.iter().flat_map(|seen| seen.all().into_values()).max().unwrap_or_else(Instant::now);
         Ok(Done { changes: Some(all), time: Some(last.saturating_duration_since(began)), ..Done::default() })
@@ -211,7 +245,7 @@ impl Syncsets<'_> {
         }
         let request = |number: usize| {
             let kubeconfig = kubeconfigs.get(number % kubeconfigs.len().max(1));
-            let labels = json!({"ns": name(number), "round": "0"});
+            let labels = json!({"ns": name(number), "round": "0", "of-10": (number % 10).to_string()});
             let cluster = json!({"namespace": FLEET, "name": name(number), "labels": labels, "kubeconfig": kubeconfig});
             Ok(Request::post("/v1/clusters", &cluster))
         };
@@ -234,12 +268,87 @@ impl Syncsets<'_> {
         let changes = self.options.changes.unwrap_or(50);
         let mut delays: Vec<Duration> = Vec::new();
         for round in 1..=changes {
-            let began = Instant::now();
-            self.hub.send(&Request::merge_patch(path, &change(round))).await?;
-            // One had arrived before.
-            delays.push(last_of(seen, round + 1).await?.saturating_duration_since(began));
+            delays.push(self.change_one(seen, path, &change(round)).await?);
         }
         Ok(Done { changes: Some(changes), time: None, delays })
+    }
+
+    /// Changes a document once, and returns how long that took to arrive.
+    async fn change_one(&self, seen: &[Arrivals], path: &str, change: &Value) -> Result<Duration, Error> {
+        let before: usize = seen.iter().map(Arrivals::seen).sum();
+        let began = Instant::now();
+        self.hub.send(&Request::merge_patch(path, change)).await?;
+        Ok(last_of(seen, before + 1).await?.saturating_duration_since(began))
+    }
+
+    /// Edits syncsets at once, and until their rollouts are complete an object of one cluster again and again. Returns how long the rollouts took, and
+    /// each of the other changes.
+    async fn roll_out(
+        &self,
+        rollouts: usize,
+        shares: usize,
+        seen: &[Arrivals],
+    ) -> Result<(Duration, Vec<Duration>), Error> {
+        let (began, are_complete) = (Instant::now(), Cell::new(false));
+        let complete = async {
+            let edit = |number| Ok(Request::merge_patch(&rolled_path(number, shares), &edited(number, shares)));
+            self.hub.by_clients(CLIENTS, 0..rollouts, edit, |_, _| Ok(())).await?;
+            let left = "SELECT count(*) FROM towline_rollout WHERE state <> 'Complete' OR started < edited";
+            self.hub.wait_for("all rollouts to be complete", left, |left| left == 0).await?;
+            are_complete.set(true);
+            Ok(began.elapsed())
+        };
+        let changes = async {
+            let mut delays = Vec::new();
+            while !are_complete.get() {
+                let change = resources(&syncset(&format!("{shares}-{}", delays.len())));
+                delays.push(self.change_one(seen, &format!("/v1/syncsets/{FLEET}/single"), &change).await?);
+                tokio::time::sleep(BETWEEN_CHANGES).await;
+            }
+            Ok(delays)
+        };
+        try_join(complete, changes).await
+    }
+
+    /// Does some work beside which each Deployment that changes becomes available, as controllers see to it elsewhere. In the end, so many must have.
+    async fn with_controllers<T>(
+        &self,
+        deployments: usize,
+        work: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let kind = ApiResource::erase::<Deployment>(&());
+        let (mut watches, mut controllers) = (Vec::new(), Vec::new());
+        for edge in &self.edges {
+            let client = edge.client(users::ADMIN).await?;
+            let (changed, mut changes) = unbounded_channel();
+            let mark = {
+                let kind = kind.clone();
+                move |_: &Change, deployment: &Value| match to_be_available(&kind, deployment) {
+                    // Nobody receives what changes when the work is done.
+                    Some(write) => changed.send(write).err().and(None),
+                    None => Some(place(deployment)),
+                }
+            };
+            watches.push(Arrivals::watch(&client, &kind, mark).await?);
+            controllers.push(async move {
+                loop {
+                    let mut writes = Vec::new();
+                    if changes.recv_many(&mut writes, 100).await == 0 {
+                        return Err::<(), _>(Error::Unreadable {
+                            what: "a watch".to_owned(),
+                            detail: "it has ended".to_owned(),
+                        });
+                    }
+                    burst(&client, writes, CLIENTS).await?;
+                }
+            });
+        }
+        let done = tokio::select! {
+            Err(error) = try_join_all(controllers) => return Err(error),
+            done = work => done?,
+        };
+        last_of(&watches, deployments).await?;
+        Ok(done)
     }
 
     /// Begins to watch a kind on all API servers; `mark` says what is noted of a change.
@@ -322,6 +431,44 @@ fn selector_syncset(value: &str, maps: usize) -> Value {
 fn syncset(value: &str) -> Value {
     json!({"namespace": FLEET, "name": "single", "spec": {"clusterDeploymentRefs": [{"name": name(0)}],
         "resourceApplyMode": "Sync", "enableResourceTemplates": true, "resources": [map("single", value)]}})
+}
+
+/// A `SelectorSyncSet` for one of so many shares of the clusters, with a config map and a Deployment that have this value.
+fn rolled(number: usize, shares: usize, value: &str) -> Value {
+    let name = format!("rolled-{shares}-{number}");
+    let labels = json!({ "app": name });
+    let container = json!({"name": "pause", "image": format!("registry.k8s.io/pause:{value}")});
+    let template = json!({"metadata": {"labels": labels}, "spec": {"containers": [container]}});
+    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": name, "namespace": "{{ fromCDLabel \"ns\" }}"},
+        "spec": {"replicas": 0, "selector": {"matchLabels": labels}, "template": template}});
+    let share = if shares == 1 { json!({}) } else { json!({format!("of-{shares}"): (number % shares).to_string()}) };
+    json!({"name": name, "spec": {"clusterDeploymentSelector": {"matchLabels": share}, "clusterNamespaces": [FLEET], "resourceApplyMode": "Sync",
+        "enableResourceTemplates": true, "resources": [map(&name, value), deployment]}})
+}
+
+fn rolled_path(number: usize, shares: usize) -> String {
+    format!("/v1/selectorsyncsets/rolled-{shares}-{number}")
+}
+
+/// The edit of such a `SelectorSyncSet` that is rolled out.
+fn edited(number: usize, shares: usize) -> Value {
+    let waves = json!([{"name": "first", "percent": 20}, {"name": "second", "percent": 50}]);
+    json!({"spec": {"resources": rolled(number, shares, "2").pointer("/spec/resources"), "health": {},
+        "rollout": {"waves": waves, "maxConcurrent": "50%"}}})
+}
+
+/// What makes a Deployment without replicas available; none if it is.
+fn to_be_available(kind: &ApiResource, deployment: &Value) -> Option<Write> {
+    let generation = deployment.pointer("/metadata/generation");
+    if generation == deployment.pointer("/status/observedGeneration") {
+        return None;
+    }
+    let conditions = json!([{"type": "Available", "status": "True"},
+        {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"}]);
+    let status = json!({"status": {"observedGeneration": generation, "conditions": conditions}});
+    let (namespace, name) = (text(deployment, "/metadata/namespace"), text(deployment, "/metadata/name"));
+    Some(Write::merge_status(kind, Some(namespace), name, &status))
 }
 
 /// The resources of a syncset, as a change of its document.
