@@ -65,7 +65,7 @@ docs: setup-tools ## makes the book of the documentation
 	hack/docs.sh $(TARGET)/debug/towline
 
 .PHONY: release
-release: setup-tools ## writes a release to dist/
+release: setup-demo ## writes a release to dist/, and plays the demo with it on each platform
 	hack/release.sh
 
 .PHONY: manifests

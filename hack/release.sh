@@ -45,6 +45,7 @@ helm=$(integration/helm/build.sh)
 for tool in cargo-auditable cargo-cyclonedx mdbook; do
     command -v "$tool" >/dev/null || fail "$tool is missing: cargo install --locked $tool"
 done
+for architecture in $platforms; do hack/release/trial.sh emulator "$architecture" >/dev/null; done
 
 readonly work=$PWD/target/dist
 rm -rf "$work"
@@ -164,6 +165,8 @@ done
 "$regctl" image copy "ocidir://$work/layout:$version" "ocidir://$work/dist/image:$version" >&2
 
 hack/release/push-check.sh "$work/dist/image" "$version"
+env --unset=TOWLINE_COMMIT --unset=TOWLINE_DATE cargo build --workspace --locked --bin towline --bin demo --test setup
+hack/release/trial.sh "$work/dist/image" "$version" "towline $version ($TOWLINE_COMMIT, $TOWLINE_DATE)"
 # shellcheck disable=SC2086  # one word for each platform
 hack/release/krew.sh "$work/dist" "$version" $platforms
 

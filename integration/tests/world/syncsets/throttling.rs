@@ -127,7 +127,7 @@ fn no_cluster_is_left_alone_for_more_than_a_minute() {
         let throttled = Throttled::new("throttled-long", "3600").await;
         throttled.wants_another(1).await;
         let stage = &throttled.stage;
-        let waits = "select extract(epoch from ready_at - now())::float8 from towline_work \
+        let waits = "select extract(epoch from ready_at - clock_timestamp())::float8 from towline_work \
              where coalesce(until, '-infinity') < now() and ready_at > now() + interval '2 s'";
         let wait: f64 = eventually("the cluster to wait", LIMIT, async || {
             let refused = throttled.patches().len();
