@@ -165,8 +165,10 @@ impl World for Syncsets<'_> {
             Step::Remove => self.watch(&config_maps(), deleted).await,
             Step::RollOut { rollouts, shares } => {
                 // Without a rollout, all clusters have the first content at once.
-                let request = |number| Ok(Request::post("/v1/selectorsyncsets", &rolled(number, shares, "1")));
-                self.hub.by_clients(CLIENTS, 0..rollouts, request, |_, _| Ok(())).await?;
+                let create = |number| Ok(Request::post("/v1/selectorsyncsets", &rolled(number, shares, "1")));
+                self.hub.by_clients(CLIENTS, 0..rollouts, create, |_, _| Ok(())).await?;
+                let add = |number| Ok(Request::merge_patch(&rolled_path(number, shares), &waves()));
+                self.hub.by_clients(CLIENTS, 0..rollouts, add, |_, _| Ok(())).await?;
                 self.watch(&config_maps(), single_value).await
             }
             Step::FullPass | Step::Idle | Step::Restart => Ok(Vec::new()),
@@ -291,7 +293,11 @@ impl Syncsets<'_> {
     ) -> Result<(Duration, Vec<Duration>), Error> {
         let (began, are_complete) = (Instant::now(), Cell::new(false));
         let complete = async {
-            let edit = |number| Ok(Request::merge_patch(&rolled_path(number, shares), &edited(number, shares)));
+            let edit = |number| {
+                let changed = rolled(number, shares, "2");
+                let content = json!({"spec": {"resources": changed.pointer("/spec/resources"), "health": {}}});
+                Ok(Request::merge_patch(&rolled_path(number, shares), &content))
+            };
             self.hub.by_clients(CLIENTS, 0..rollouts, edit, |_, _| Ok(())).await?;
             let left = "SELECT count(*) FROM towline_rollout WHERE state <> 'Complete' OR started < edited";
             self.hub.wait_for("all rollouts to be complete", left, |left| left == 0).await?;
@@ -451,11 +457,10 @@ fn rolled_path(number: usize, shares: usize) -> String {
     format!("/v1/selectorsyncsets/rolled-{shares}-{number}")
 }
 
-/// The edit of such a `SelectorSyncSet` that is rolled out.
-fn edited(number: usize, shares: usize) -> Value {
+/// The stages of a rollout, as a change of a syncset that has none.
+fn waves() -> Value {
     let waves = json!([{"name": "first", "percent": 20}, {"name": "second", "percent": 50}]);
-    json!({"spec": {"resources": rolled(number, shares, "2").pointer("/spec/resources"), "health": {},
-        "rollout": {"waves": waves, "maxConcurrent": "50%"}}})
+    json!({"spec": {"rollout": {"waves": waves, "maxConcurrent": "50%"}}})
 }
 
 /// What makes a Deployment without replicas available; none if it is.
