@@ -134,6 +134,9 @@ pub mod syncset {
                 Target, Write, Writes, Written, pass,
             };
         }
+        pub mod reason {
+            pub use crate::syncset::plan::reason::Reason;
+        }
         pub mod render {
             pub use crate::syncset::plan::render::{UnreadableSecret, render};
         }
@@ -142,9 +145,6 @@ pub mod syncset {
         }
         pub mod spec {
             pub use crate::syncset::plan::spec::{Behavior, Desired, Header, Mode, Position, Rendered, Rendering};
-        }
-        pub mod status {
-            pub use crate::syncset::plan::status::Reason;
         }
         pub mod wanted {
             pub use crate::syncset::plan::wanted::{Deletions, Live, Scope, Wanted};

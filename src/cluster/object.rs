@@ -233,7 +233,7 @@ mod tests {
               {"manager":"towlines","operation":"Update","fieldsV1":{"f:metadata":{"f:labels":{"f:not":{}}}}}]}}"#;
         let of_metadata = serde_json::from_str::<PartialObjectMeta<Decoded>>(text).unwrap();
         let of_built_in = serde_json::from_str::<Managed>(text).unwrap();
-        let of_built_in = of_built_in.portable(BuiltIn::of("policy", "poddisruptionbudgets").unwrap());
+        let of_built_in = BuiltIn::of("policy", "poddisruptionbudgets").unwrap().portable(of_built_in);
         for object in [decode(text), Decoded::from(of_metadata).into_object(), of_built_in.into_object()] {
             let keys = |keys: &BTreeSet<Arc<str>>| keys.iter().map(ToString::to_string).collect::<Vec<_>>();
             assert_eq!(object.owned.len(), 2, "{:?}", object.owned);

@@ -147,7 +147,7 @@ impl Cluster {
             return self.get(kind, key).await;
         };
         match self.send::<Managed>(Request::get(kind, key), JSON).await {
-            Ok(managed) => Ok(Some(managed.portable(built_in).into_object())),
+            Ok(managed) => Ok(Some(built_in.portable(managed).into_object())),
             Err(Error::NotFound { .. }) => Ok(None),
             Err(error) => Err(error),
         }

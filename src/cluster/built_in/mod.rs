@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::object::{CanonicalJson, Manager, Object};
+use super::object::{CanonicalJson, Decoded, Managed, Manager, Object};
 
 pub use table::unsyncable;
 
@@ -77,8 +77,13 @@ impl BuiltIn {
         table::KINDS.iter().find(|built_in| built_in.group == group && built_in.kind == kind)
     }
 
+    /// The portable part of an object.
+    pub(in crate::cluster) fn portable(&self, managed: Managed) -> Decoded {
+        managed.reduced(|object, content, managers| self.reduce(object, content, managers))
+    }
+
     /// Reduces an object to its portable part, with its content and the record of its field managers.
-    pub(in crate::cluster) fn reduce(&self, object: &mut Object, content: &Value, managers: &[Manager<Value>]) {
+    fn reduce(&self, object: &mut Object, content: &Value, managers: &[Manager<Value>]) {
         let annotations: Vec<Arc<str>> = object.annotations.keys().cloned().collect();
         let annotations: Vec<&str> = annotations.iter().map(AsRef::as_ref).collect();
         object.hidden_annotations |= self.take_keys(&mut object.annotations);

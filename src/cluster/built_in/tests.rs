@@ -2,12 +2,11 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::cluster::object::{Decoded, Managed};
 
 /// An object as a cache of portable parts holds it.
 fn reduced(group: &str, plural: &str, object: &Value) -> Object {
     let built_in = BuiltIn::of(group, plural).expect("a row of the table");
-    serde_json::from_value::<Managed>(object.clone()).expect("an object").portable(built_in).into_object()
+    built_in.portable(serde_json::from_value::<Managed>(object.clone()).expect("an object")).into_object()
 }
 
 fn by(manager: &str, fields: &Value) -> Value {

@@ -15,8 +15,6 @@ use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
-use crate::cluster::built_in::BuiltIn;
-
 use super::{CanonicalJson, ControllerRef, FIELD_MANAGER, Manager, Object, ObjectKey, OwnedKeys, is_of_towline};
 
 /// A decoded [`Object`], with the metadata that kube's watcher asks for. Boxed, because it passes a dozen stages of the
@@ -81,8 +79,12 @@ pub struct Managed {
 }
 
 impl Managed {
-    pub fn portable(mut self, kind: &BuiltIn) -> Decoded {
-        kind.reduce(&mut self.decoded.object, &self.content, &self.managers);
+    /// The object as `reduce` leaves it, which gets its content and the record of its managers.
+    pub(in crate::cluster) fn reduced(
+        mut self,
+        reduce: impl FnOnce(&mut Object, &Value, &[Manager<Value>]),
+    ) -> Decoded {
+        reduce(&mut self.decoded.object, &self.content, &self.managers);
         self.decoded
     }
 }

@@ -49,7 +49,7 @@ impl Watch {
             watcher::watcher(api, config).map_ok(|event| of_decoded(event, Decoded::from)).boxed()
         } else if let Some(built_in) = self.built_in() {
             let api: Api<Managed> = self.api(client, kind);
-            let portable = |managed: Managed| managed.portable(built_in);
+            let portable = |managed| built_in.portable(managed);
             watcher::watcher(api, config).map_ok(move |event| of_decoded(event, portable)).boxed()
         } else {
             let api: Api<Decoded> = self.api(client, kind);

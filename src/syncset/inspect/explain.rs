@@ -578,7 +578,7 @@ mod tests {
     use crate::syncset::plan::name::{Digest, SyncSetKind, SyncSetName};
     use crate::syncset::plan::render::undecodable;
     use crate::syncset::plan::spec::Rendered;
-    use crate::syncset::plan::status::Reason;
+    use crate::syncset::plan::reason::Reason;
 
     #[test]
     fn times_are_told_in_their_two_largest_units() {

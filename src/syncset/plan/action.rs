@@ -263,8 +263,8 @@ impl Pause {
 mod tests {
     use super::*;
     use crate::syncset::plan::name::SyncSetKind;
+    use crate::syncset::plan::reason::Reason;
     use crate::syncset::plan::rows::Failure;
-    use crate::syncset::plan::status::Reason;
 
     const NONE: BTreeSet<Uuid> = BTreeSet::new();
 

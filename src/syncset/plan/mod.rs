@@ -1,7 +1,7 @@
 //! What syncsets mean. No I/O and no clock: what asks for something is given whom to ask ([`pass::Target`]).
 //!
-//! [`name`] and [`spec`] say what a syncset is, [`rows`] what is stored of passes, [`status`] what
-//! is shown of them. [`parse`] reads syncsets from documents, [`matching`] says which clusters they are for, and [`render`] what they
+//! [`name`] and [`spec`] say what a syncset is, [`rows`] what is stored of passes, [`reason`] why
+//! one failed, [`status`] what is shown of them. [`parse`] reads syncsets from documents, [`matching`] says which clusters they are for, and [`render`] what they
 //! send to one: [`object`]s, compared by their [`digest`]s. [`action`] finds out what there is to do on a cluster, [`wanted`] which
 //! objects its syncsets want, [`pass`] brings them about (with [`lists`], [`unions`] and [`ownership`] where a plain write would not do), and [`retry`] says when the cluster is looked at again. [`guard`] decides what
 //! changes would delete, with the names that [`naming`] finds. [`health`] says whether what was applied works.
@@ -18,6 +18,7 @@ pub mod object;
 pub mod ownership;
 pub mod parse;
 pub mod pass;
+pub mod reason;
 pub mod render;
 pub mod retry;
 pub mod rollout;

@@ -9,9 +9,9 @@ use uuid::Uuid;
 
 use super::health::{Rule, Settings};
 use super::name::{SyncSetKind, SyncSetName};
+use super::reason::Reason;
 use super::rows::Failure;
 use super::spec::{Behavior, Header, Mode, Patch, PatchType, Payload, SecretMapping};
-use super::status::Reason;
 use crate::documents::{
     HEALTH_WITHIN, PATH_SEGMENT, group_of, health_within, is_forbidden_kind, is_kind, is_path_segment,
 };

@@ -15,11 +15,11 @@ use super::digest;
 use super::name::{ObjectRef, SyncSetKind};
 use super::object::{self, SecretContent};
 use super::parse::{describe, shown};
+use super::reason::Reason;
 use super::rows::Failure;
 use super::spec::{
     Desired, DesiredPatch, Header, Known, Patch, PatchType, Payload, Position, Rendered, Rendering, SecretMapping,
 };
-use super::status::Reason;
 use crate::cluster::BuiltIn;
 use crate::documents::{
     PATH_SEGMENT, PatchForm, PatchReader, Template, TextBudget, group_of, is_directive, is_forbidden_kind, is_kind,

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::name::{Digest, ObjectRef, SyncSetName};
-use super::status::Reason;
+use super::reason::Reason;
 
 /// The outcome of a syncset's last try on a cluster (`towline_result`).
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -115,7 +115,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::syncset::plan::status::Reason;
+    use crate::syncset::plan::reason::Reason;
 
     fn payload(number: u128, bytes: usize) -> Kept {
         let payload = Arc::new(Payload { resources: vec![json!(number.to_string())], patches: Vec::new() });

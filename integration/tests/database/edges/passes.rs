@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use towline::test_api::cluster::{Kind, ObjectKey, Payload, Request};
 use towline::test_api::syncset::plan::pass::{End, Outcome, Release};
 use towline::test_api::syncset::plan::rows::Failure;
-use towline::test_api::syncset::plan::status::Reason;
+use towline::test_api::syncset::plan::reason::Reason;
 use towline::test_api::syncset::work::Stop;
 
 use crate::edges::cluster_state::{Set, State};

@@ -3,7 +3,7 @@
 //! `routes` is the table of operations, and [`router`] makes the routes from it. A request goes through the same steps whatever it
 //! asks for: who is the caller, what do the parameters say, may the caller do it (before anything is read), what does the body say, is
 //! there a place for it (`limits`), and then the documents are asked. `lists` and `watch` read, `changes` writes. `bodies` bounds what all
-//! bodies take. `mounted` serves the routes of other jobs.
+//! bodies take. `mounted` serves the routes of other jobs, and `openapi` describes all of them.
 
 pub mod bodies;
 mod changes;
@@ -13,6 +13,7 @@ pub mod limits;
 mod lists;
 pub mod media;
 pub mod mounted;
+mod openapi;
 mod parameters;
 pub mod routes;
 #[cfg(test)]
@@ -36,7 +37,6 @@ use tokio_util::sync::CancellationToken;
 use super::super::metrics::{HubMetrics, Route};
 use super::super::plan::access::{Access, Caller};
 use super::super::plan::tokens::{ActionScope, Role};
-use super::openapi;
 use super::outages::Outages;
 use super::problem::Refused;
 use super::refusals::Refusals;

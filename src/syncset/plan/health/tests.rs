@@ -4,8 +4,8 @@ use uuid::Uuid;
 
 use super::*;
 use crate::syncset::plan::name::{SyncSetKind, SyncSetName};
+use crate::syncset::plan::reason::Reason;
 use crate::syncset::plan::rows::Failure;
-use crate::syncset::plan::status::Reason;
 
 const INPUTS: Digest = Digest([7; 32]);
 const HERE: AppliedOn<'_> = AppliedOn { inputs: INPUTS, cluster: "here" };

@@ -4,9 +4,9 @@ use jiff::Timestamp;
 
 use super::target::{Ending, Refusal, Refused};
 use crate::syncset::plan::name::ObjectRef;
+use crate::syncset::plan::reason::Reason;
 use crate::syncset::plan::rows::Failure;
 use crate::syncset::plan::spec::Position;
-use crate::syncset::plan::status::Reason;
 
 /// An object or a patch could not be sent.
 pub(super) fn of_place(place: Position, reason: Reason, message: &str) -> Failure {

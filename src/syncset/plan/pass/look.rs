@@ -17,9 +17,9 @@ use super::{EndsEarly, Flow, MOST_REQUESTS, Pass, failure, is_throttled};
 use crate::syncset::plan::name::ObjectRef;
 use crate::syncset::plan::object::{left_alone, may_end_by_itself};
 use crate::syncset::plan::ownership::without;
+use crate::syncset::plan::reason::Reason;
 use crate::syncset::plan::rows::Failure;
 use crate::syncset::plan::spec::Behavior;
-use crate::syncset::plan::status::Reason;
 use crate::syncset::plan::wanted::placed;
 
 /// After this time a pass looks up no further kinds before it begins: what does not answer must not take all of its time.

@@ -9,8 +9,8 @@ use super::item::KindKey;
 use super::stored::is_undetermined;
 use super::target::{Seen, Writes};
 use crate::syncset::plan::name::{Digest, ObjectRef};
+use crate::syncset::plan::reason::Retry;
 use crate::syncset::plan::rows::{AppliedRow, Failure, ResultRow};
-use crate::syncset::plan::status::Retry;
 use crate::syncset::plan::wanted::Deletions;
 
 /// Why nothing was deleted although nobody wants an object.

@@ -4,9 +4,9 @@ use super::item::PatchItem;
 use super::outcome::Verb;
 use super::target::{Manager, Refusal, Refused, Resolution, Seen, Target, Write, Written};
 use super::{Flow, Pass, failure};
+use crate::syncset::plan::reason::Reason;
 use crate::syncset::plan::rows::PatchedRow;
 use crate::syncset::plan::spec::{PatchType, Position};
-use crate::syncset::plan::status::Reason;
 
 impl Pass {
     pub(super) async fn send_patch<T: Target>(&mut self, target: &mut T, mut patch: Box<PatchItem>) -> Flow<T> {

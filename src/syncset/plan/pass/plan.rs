@@ -12,9 +12,9 @@ use super::stored::{Facts, is_undetermined};
 use super::target::{Resolution, is_of_apply};
 use super::{Pass, failure};
 use crate::syncset::plan::name::ObjectRef;
+use crate::syncset::plan::reason::Reason;
 use crate::syncset::plan::rows::{AppliedRow, Failure, PatchedRow, ResultRow};
 use crate::syncset::plan::spec::{Behavior, Desired, DesiredPatch, Mode, Position, Rendered, Rendering};
-use crate::syncset::plan::status::Reason;
 use crate::syncset::plan::wanted::{Deletions, Live, Scope, Wanted, group_defined_by, is_namespace, placed};
 
 /// From how many objects on a list costs less than as many GETs.

@@ -16,8 +16,8 @@ use super::stored::is_undetermined;
 use super::target::{Ending, Refusal, Resolution, Target};
 use super::{Flow, Pass, failure};
 use crate::syncset::plan::name::ObjectRef;
+use crate::syncset::plan::reason::Reason;
 use crate::syncset::plan::rows::{AppliedRow, Failure, ResultRow};
-use crate::syncset::plan::status::Reason;
 use crate::syncset::plan::wanted::{Deletions, group_defined_by, is_definition_of, is_namespace, is_within};
 
 /// How often an object is looked at again that changed before it was deleted.

@@ -8,9 +8,9 @@ use super::target::{Manager, Refusal, Refused, Seen, Target, Write, Written};
 use super::{Flow, Pass, failure};
 use crate::syncset::plan::name::ObjectRef;
 use crate::syncset::plan::object::NEVER_RECREATED;
+use crate::syncset::plan::reason::Reason;
 use crate::syncset::plan::rows::AppliedRow;
 use crate::syncset::plan::spec::{Behavior, PatchType, Position};
-use crate::syncset::plan::status::Reason;
 use crate::syncset::plan::wanted::Deletions;
 
 /// How many objects of kinds that this pass has defined are looked at before their rows are stored together.

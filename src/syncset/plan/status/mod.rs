@@ -12,7 +12,6 @@
 
 mod compare;
 mod condition;
-mod reason;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +25,6 @@ use super::rows::ResultRow;
 pub use compare::differs;
 pub use condition::{Conditions, Reachability, Unreachable, has_moved, released};
 use condition::{HELD, Outcomes};
-pub use reason::{Reason, Retry};
 
 #[derive(Clone, Debug)]
 pub struct Observed<'o> {

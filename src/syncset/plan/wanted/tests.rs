@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::syncset::plan::name::{SyncSetKind, SyncSetName};
+use crate::syncset::plan::reason::Reason;
 use crate::syncset::plan::spec::{Behavior, Mode, Position};
-use crate::syncset::plan::status::Reason;
 
 fn object(group: &str, kind: &str, namespace: &str, name: &str) -> ObjectRef {
     ObjectRef { group: group.to_owned(), kind: kind.to_owned(), namespace: namespace.to_owned(), name: name.to_owned() }

@@ -28,11 +28,11 @@ use crate::syncset::plan::action::PAUSES;
 use crate::syncset::plan::health::HealthState;
 use crate::syncset::plan::matching::Audience;
 use crate::syncset::plan::name::{SyncSetKind, SyncSetName};
+use crate::syncset::plan::reason::{Reason, Retry};
 use crate::syncset::plan::rollout::{
     Applied, Counts, HealthReading, Move, Observed, ProgressReason, Rollout, RolloutPhase, Seen, Spec, Takes,
     Turn as ClusterTurn, count, decide,
 };
-use crate::syncset::plan::status;
 use crate::syncset::run::paused::{is_paused, pause};
 use crate::syncset::run::rollouts::Stored;
 
@@ -372,8 +372,7 @@ fn seen(query: &'static str, (id, selected): (Uuid, Vec<bool>), row: &Row, now: 
             read_before: time(9)?,
         }),
     };
-    let is_final =
-        |reason: &str| status::Reason::of_name(reason).is_some_and(|reason| reason.retry() == status::Retry::OnChange);
+    let is_final = |reason: &str| Reason::of_name(reason).is_some_and(|reason| reason.retry() == Retry::OnChange);
     let applied = match column::<Option<&str>>(query, row, 10)? {
         Some("") => Applied::Fully,
         Some(reason) if is_final(reason) => Applied::Never,

@@ -8,8 +8,8 @@ use uuid::Uuid;
 
 use crate::syncset::plan::health::Health;
 use crate::syncset::plan::name::{Digest, ObjectRef, SyncSetKind, SyncSetName};
+use crate::syncset::plan::reason::Reason;
 use crate::syncset::plan::rows::{AppliedRow, ClusterRow, Failure, GuardRow, PatchedRow, ResultRow};
-use crate::syncset::plan::status::Reason;
 
 /// Why a stored row can't be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -361,7 +361,7 @@ impl<'r> AppliedKey<'r> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::syncset::plan::status::Retry;
+    use crate::syncset::plan::reason::Retry;
 
     #[test]
     fn a_digest_is_read_as_it_was_written_and_nothing_else_is_one() {

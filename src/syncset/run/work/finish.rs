@@ -16,10 +16,11 @@ use crate::documents::{Work, WorkEnd};
 use crate::syncset::plan::action::PassPlan;
 use crate::syncset::plan::health::Health;
 use crate::syncset::plan::pass::{End, Outcome};
+use crate::syncset::plan::reason::Retry;
 use crate::syncset::plan::retry;
 use crate::syncset::plan::retry::{Ended, Left};
 use crate::syncset::plan::rows::ClusterRow;
-use crate::syncset::plan::status::{Conditions, Reachability, Retry};
+use crate::syncset::plan::status::{Conditions, Reachability};
 use crate::syncset::run::store::ClusterUpdate;
 use crate::telemetry::ReconcileResult;
 

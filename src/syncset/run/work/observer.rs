@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::syncset::plan::pass::Outcome;
+use crate::syncset::plan::reason::Retry;
 use crate::syncset::plan::spec::Behavior;
-use crate::syncset::plan::status::Retry;
 use crate::telemetry::ReconcileResult;
 
 /// The result of a pass that came to its end, as a controller would call it.
@@ -84,8 +84,8 @@ mod tests {
     use super::*;
     use crate::syncset::plan::name::{SyncSetKind, SyncSetName};
     use crate::syncset::plan::pass::{End, Progress, Writes};
+    use crate::syncset::plan::reason::Reason;
     use crate::syncset::plan::rows::{Failure, ResultRow};
-    use crate::syncset::plan::status::Reason;
 
     #[test]
     fn a_pass_that_waits_for_something_to_be_gone_has_not_failed() {

@@ -19,9 +19,9 @@ use crate::syncset::plan::name::{Digest, SyncSetKind, SyncSetName};
 use crate::syncset::plan::naming::{Names, Naming};
 use crate::syncset::plan::parse;
 use crate::syncset::plan::parse::Identity;
+use crate::syncset::plan::reason::Reason;
 use crate::syncset::plan::rows::{ClusterRow, Failure, ResultRow};
 use crate::syncset::plan::spec::{Behavior, Header, Mode, SecretMapping, SecretSource};
-use crate::syncset::plan::status::Reason;
 use crate::syncset::run::store::{Awaited, Candidate, SecretFacts, Snapshot};
 
 /// Most bytes of syncsets that a cluster may have together, as the database has them, with a copy of the Secret for each mapping. As

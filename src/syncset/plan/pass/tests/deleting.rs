@@ -13,8 +13,8 @@ use super::world::{Flags, Object, Resource, Set, World, map, object, set};
 use crate::syncset::plan::name::ObjectRef;
 use crate::syncset::plan::name::SyncSetKind::{SelectorSyncSet, SyncSet};
 use crate::syncset::plan::naming::{Names, Naming};
+use crate::syncset::plan::reason::{Reason, Retry};
 use crate::syncset::plan::spec::{Behavior, Known, Mode};
-use crate::syncset::plan::status::{Reason, Retry};
 use crate::syncset::plan::wanted::Deletions;
 
 fn base() -> Set {

@@ -4,8 +4,8 @@ use super::super::{End, Outcome, Refusal};
 use super::store::{Store, pass, run};
 use super::world::{Set, World, map, object, set};
 use crate::syncset::plan::name::SyncSetKind::SyncSet;
+use crate::syncset::plan::reason::Reason;
 use crate::syncset::plan::spec::Behavior;
-use crate::syncset::plan::status::Reason;
 use std::slice::from_ref;
 
 fn with(set: &Set) -> (World, Store) {

@@ -6,8 +6,8 @@ use super::super::{Refusal, Write};
 use super::store::{Call, Fate, Store, killed_after, killed_while, pass, run_while};
 use super::world::{Flags, HIVE, OF_ANOTHER_HUB, Object, Set, World, map, set};
 use crate::syncset::plan::name::SyncSetKind::SyncSet;
+use crate::syncset::plan::reason::Reason;
 use crate::syncset::plan::spec::Behavior;
-use crate::syncset::plan::status::Reason;
 
 fn base() -> Set {
     set(SyncSet, "base")

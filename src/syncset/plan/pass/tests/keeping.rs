@@ -7,8 +7,8 @@ use super::store::{Store, pass, run};
 use super::world::{Flags, Resource, Set, World, object, set};
 use crate::syncset::plan::name::ObjectRef;
 use crate::syncset::plan::name::SyncSetKind::{SelectorSyncSet, SyncSet};
+use crate::syncset::plan::reason::Reason;
 use crate::syncset::plan::spec::{Behavior, Mode};
-use crate::syncset::plan::status::Reason;
 
 fn namespace() -> ObjectRef {
     object("", "Namespace", "", "n")

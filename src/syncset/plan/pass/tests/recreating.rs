@@ -8,8 +8,8 @@ use super::super::{Input, Outcome, Refusal};
 use super::store::{Call, Fate, Store, pass, run, run_while};
 use super::world::{Flags, Object, Set, World, map, set};
 use crate::syncset::plan::name::SyncSetKind::{SelectorSyncSet, SyncSet};
+use crate::syncset::plan::reason::Reason;
 use crate::syncset::plan::rows::Failure;
-use crate::syncset::plan::status::Reason;
 
 const RECREATED: Flags = Flags { may_adopt: false, may_recreate: true, keep: false };
 

@@ -7,9 +7,9 @@ use super::super::{End, Refusal};
 use super::store::{Call, Fate, Store, cut_short, pass, run, run_while};
 use super::world::{Flags, Resource, Set, World, map, object, set};
 use crate::syncset::plan::name::SyncSetKind::{SelectorSyncSet, SyncSet};
+use crate::syncset::plan::reason::{Reason, Retry};
 use crate::syncset::plan::rows::ResultRow;
 use crate::syncset::plan::spec::{Behavior, Known, Mode};
-use crate::syncset::plan::status::{Reason, Retry};
 use crate::syncset::plan::wanted::Deletions;
 
 fn base() -> Set {

@@ -6,10 +6,10 @@ use super::super::{End, Input, Progress, Refusal};
 use super::store::{Call, Fate, Store, cut_short, killed_after, pass, run, run_while};
 use super::world::{Flags, HIVE, Set, World, map, set};
 use crate::syncset::plan::name::SyncSetKind::{SelectorSyncSet, SyncSet};
+use crate::syncset::plan::reason::Reason;
 use crate::syncset::plan::spec::Behavior;
 use crate::syncset::plan::spec::Behavior::{Apply, CreateOnly, CreateOrUpdate};
 use crate::syncset::plan::spec::Mode;
-use crate::syncset::plan::status::Reason;
 
 fn base() -> Set {
     set(SyncSet, "base")

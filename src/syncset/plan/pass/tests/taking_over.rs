@@ -6,9 +6,9 @@ use super::super::Refusal;
 use super::store::{Store, cut_short, pass};
 use super::world::{Resource, Set, World, map, set};
 use crate::syncset::plan::name::SyncSetKind::{SelectorSyncSet, SyncSet};
+use crate::syncset::plan::reason::Reason;
 use crate::syncset::plan::rows::ResultRow;
 use crate::syncset::plan::spec::{Known, Mode};
-use crate::syncset::plan::status::Reason;
 
 fn base() -> Set {
     set(SyncSet, "base")

@@ -7,8 +7,8 @@ use super::super::{End, Input, Outcome, Progress, Refusal};
 use super::store::{Store, run};
 use super::world::{Flags, Set, World, map, set};
 use crate::syncset::plan::name::SyncSetKind::SyncSet;
+use crate::syncset::plan::reason::{Reason, Retry};
 use crate::syncset::plan::spec::Behavior;
-use crate::syncset::plan::status::{Reason, Retry};
 
 fn pass(world: &mut World, store: &mut Store, sets: &[Set], progress: Progress) -> Outcome {
     let input = store.input(sets, false).expect("something is due");

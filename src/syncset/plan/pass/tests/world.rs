@@ -12,11 +12,11 @@ use super::super::{
     Address, Ending, List, Manager, Marks, Page, Refusal, Refused, Resolution, Seen, Takeover, Write, Written,
 };
 use crate::syncset::plan::name::{Digest, ObjectRef, SyncSetKind, SyncSetName};
+use crate::syncset::plan::reason::Reason;
 use crate::syncset::plan::rows::Failure;
 use crate::syncset::plan::spec::{
     Behavior, Desired, DesiredPatch, Header, Known, Mode, PatchType, Position, Rendered, Rendering,
 };
-use crate::syncset::plan::status::Reason;
 use crate::syncset::plan::wanted::{Deletions, Live};
 
 /// The manager of Hive.

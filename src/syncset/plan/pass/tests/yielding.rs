@@ -8,8 +8,8 @@ use super::store::{Call, Fate, Store, pass, run, run_while};
 use super::world::{Set, World, map, object, set};
 use crate::syncset::plan::name::ObjectRef;
 use crate::syncset::plan::name::SyncSetKind::{SelectorSyncSet, SyncSet};
+use crate::syncset::plan::reason::{Reason, Retry};
 use crate::syncset::plan::spec::Behavior;
-use crate::syncset::plan::status::{Reason, Retry};
 
 fn many(count: usize) -> Set {
     let names: Vec<String> = (0..count).map(|at| format!("m{at:03}")).collect();

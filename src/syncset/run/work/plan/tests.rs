@@ -7,8 +7,8 @@ use uuid::Uuid;
 use super::super::basis::Rechecked;
 use super::*;
 use crate::syncset::plan::name::{ObjectRef, SyncSetName};
+use crate::syncset::plan::reason::Reason;
 use crate::syncset::plan::rows::{ClusterRow, GuardRow, ResultRow};
-use crate::syncset::plan::status::Reason;
 use crate::syncset::run::store::StoredCluster;
 
 fn now() -> Timestamp {

@@ -8,11 +8,11 @@ use uuid::Uuid;
 use super::PrepareError;
 use super::secrets::Contents;
 use crate::documents::BlockingPool;
+use crate::syncset::plan::reason::Reason;
 use crate::syncset::plan::render;
 use crate::syncset::plan::render::UnreadableSecret;
 use crate::syncset::plan::rows::Failure;
 use crate::syncset::plan::spec::{Header, Rendered};
-use crate::syncset::plan::status::Reason;
 use crate::syncset::run::payloads::{Kept, Parsed};
 use crate::syncset::run::store::PayloadRow;
 

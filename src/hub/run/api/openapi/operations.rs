@@ -1,4 +1,4 @@
-//! The operations of the API, as the OpenAPI document describes them: what the table `hub::api::contract` says of each, in words.
+//! The operations of the API, as the OpenAPI document describes them: what the table `contract` says of each, in words.
 
 use std::sync::Arc;
 

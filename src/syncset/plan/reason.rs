@@ -1,4 +1,4 @@
-//! What the `ClusterSync` of a cluster shows.
+//! Why a syncset was not applied, and when it is tried again.
 
 /// Why a syncset was not applied: a closed set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
