@@ -164,6 +164,9 @@ impl World for Syncsets<'_> {
             }
             Step::Remove => self.watch(&config_maps(), deleted).await,
             Step::RollOut { rollouts, shares } => {
+                // Rollouts before have their health read for a while.
+                let unsettled = "SELECT count(*) FROM towline_result WHERE health->>'next' IS NOT NULL";
+                self.hub.wait_for("all health to be settled", unsettled, |left| left == 0).await?;
                 // Without a rollout, all clusters have the first content at once.
                 let create = |number| Ok(Request::post("/v1/selectorsyncsets", &rolled(number, shares, "1")));
                 self.hub.by_clients(CLIENTS, 0..rollouts, create, |_, _| Ok(())).await?;
