@@ -84,7 +84,7 @@ pub use selected::{missing_clusters, selected_ids};
 pub use selector::{Parameters, label_condition, label_conditions};
 pub use shared::Shared;
 pub use store::Store;
-pub use tail::{Ending, Event, Tail, Watch, WatchQuery};
+pub use tail::{CHANNEL as LOG_CHANNEL, EVERY as LOG_EVERY, Ending, Event, Tail, Watch, WatchQuery};
 pub use template::{Template, TextBudget};
 pub use validate::{
     FIELD_POINTERS, FieldPointer, HEALTH_WITHIN, IGNORE_FIELDS, PATH_SEGMENT, field_pointers, group_of, health_within,

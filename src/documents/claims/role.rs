@@ -5,10 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
+use crate::actor::Scope;
 use crate::cluster::{self, Expired};
+
+/// Between the end of a grant and the wait for the next one.
+const AFTER_A_GRANT: Duration = Duration::from_secs(1);
 
 /// A role that one process fills.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -106,6 +110,28 @@ impl Leadership {
             Some(grant) => grant,
             // The claims have ended for good, with the process.
             None => std::future::pending().await,
+        }
+    }
+
+    /// Waits until this process fills the role, and then works until the grant ends; what is under way is dropped. False when the actor
+    /// drains.
+    pub async fn lead<W: Future>(&mut self, scope: &Scope, work: impl FnOnce(Grant) -> W) -> bool {
+        scope.set_state("waiting");
+        let led = async {
+            let grant = self.granted().await;
+            scope.set_state("running");
+            tokio::select! {
+                biased;
+                _ = grant.expired() => {}
+                _ = work(grant.clone()) => {}
+            }
+            // The grant ends a little later; until then it would count as a new one.
+            sleep(AFTER_A_GRANT).await;
+        };
+        tokio::select! {
+            biased;
+            () = scope.draining() => false,
+            () = led => true,
         }
     }
 }

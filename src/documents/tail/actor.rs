@@ -11,19 +11,15 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
-use super::Tail;
 use super::entry::{self, Entry, EntryError};
 use super::head::{Head, TailStep};
+use super::{CHANNEL, EVERY, Tail};
 use crate::actor::{BoxError, Scope};
 use crate::cluster::full_text;
 use crate::db::{self, Listener, Row, Session, Subscriber, Type, column};
 use crate::documents::blocking::BlockingPool;
 use crate::documents::restored::{IS_WHOLE, renumber};
 
-/// The channel that every write notifies.
-const CHANNEL: &str = "towline";
-/// A notification may have been lost.
-const EVERY: Duration = Duration::from_secs(1);
 /// The limit of a statement, on the server too.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 /// Most rows of one read.

@@ -35,6 +35,10 @@ pub(super) use entry::{COLUMNS, Entry, EntryError};
 pub use event::{Ending, Event};
 pub use watch::{Watch, WatchQuery};
 
+/// The channel that every write notifies.
+pub const CHANNEL: &str = "towline";
+/// How often the log is also read without a notification, since one may be lost.
+pub const EVERY: Duration = Duration::from_secs(1);
 const RING_BYTES: usize = 32 * 1024 * 1024;
 /// Bytes of a page of the state, or of a window of the log, that a watch reads at once: it has them until its client has taken them. It
 /// may exceed this by a document as large, or larger if it has a slot for that.

@@ -28,18 +28,13 @@ use crate::documents::blocking::BlockingPool;
 use crate::documents::claims::{Grant, Leadership};
 use crate::documents::kind::Kind;
 use crate::documents::restored::renumber;
+use crate::documents::tail::{CHANNEL, EVERY};
 use plan::{Closures, RelayStep, kinds};
 use publish::{Published, Publisher};
 use read::Read;
 
-/// The channel that every write notifies.
-const CHANNEL: &str = "towline";
-/// A notification may have been lost.
-const EVERY: Duration = Duration::from_secs(1);
 /// Between two looks at how far the relay is behind.
 const LAG_EVERY: Duration = Duration::from_secs(5);
-/// Between the end of a grant and the wait for the next one.
-const AFTER_A_GRANT: Duration = Duration::from_secs(1);
 /// Before the next attempt where the broker refuses a `relist`: the queues that have room take each of them.
 const AGAIN: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_mins(1));
 /// A broker that confirms nothing for so long is reported. It is waited for.
@@ -99,33 +94,26 @@ impl Relay {
         ChildSpec::new("relay", move |scope| self.clone().run(scope))
     }
 
-    pub async fn run(mut self, scope: Scope) -> Result<(), BoxError> {
+    pub async fn run(self, scope: Scope) -> Result<(), BoxError> {
+        let mut leadership = self.leadership.clone();
         loop {
-            scope.set_state("waiting");
             self.broker.unused(Purpose::Relay);
             self.broker.observer.lag(Duration::ZERO);
-            let grant = tokio::select! {
-                biased;
-                () = scope.draining() => return Ok(()),
-                grant = self.leadership.granted() => grant,
-            };
-            scope.set_state("running");
-            let listener = Listener::new(self.database.clone(), "relay", &[CHANNEL]);
-            let (notified, closures) = (Notify::new(), Mutex::default());
-            let under = Under { of: &self, grant: &grant, scope: &scope, notified, closures };
-            tokio::select! {
-                biased;
-                () = scope.draining() => return Ok(()),
-                _ = grant.expired() => {}
-                never = listener.run(&under) => match never {},
-                () = under.measure() => {}
+            if !leadership.lead(&scope, |grant| self.follow(grant, &scope)).await {
+                return Ok(());
             }
-            // The grant ends a little later; until then it would count as a new one.
-            tokio::select! {
-                biased;
-                () = scope.draining() => return Ok(()),
-                () = sleep(AFTER_A_GRANT) => {}
-            }
+        }
+    }
+
+    /// Follows the log under a grant.
+    async fn follow(&self, grant: Grant, scope: &Scope) {
+        let listener = Listener::new(self.database.clone(), "relay", &[CHANNEL]);
+        let (notified, closures) = (Notify::new(), Mutex::default());
+        let under = Under { of: self, grant: &grant, scope, notified, closures };
+        tokio::select! {
+            biased;
+            never = listener.run(&under) => match never {},
+            () = under.measure() => {}
         }
     }
 }

@@ -6,6 +6,7 @@
 //! waits. While there are rollouts, it moves them on about once a second. A failed statement is repeated with the listener's back-off.
 //! Restart: it continues at the cursor. Drain: it ends at once, since a transaction that is not committed has done nothing.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,12 +18,8 @@ use super::rollout::Rollouts;
 use super::turn::{Dispatch, Turn};
 use crate::actor::{BoxError, ChildSpec, Scope};
 use crate::db::{self, Listener, Session, Subscriber};
-use crate::documents::{Grant, Leadership};
+use crate::documents::{Grant, LOG_CHANNEL, LOG_EVERY, Leadership};
 
-/// The channel that every write notifies.
-const CHANNEL: &str = "towline";
-/// How often the log is also read without a notification, since one may be lost.
-const EVERY: Duration = Duration::from_secs(1);
 /// Longest pause after a turn. A turn costs the database as much for one change as for twenty, and each pass writes a status, which is a
 /// change. So the dispatcher pauses four times as long as the last turn took, and reads all changes of that time in one turn.
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
@@ -30,8 +27,6 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 const TIDY_EVERY: Duration = Duration::from_mins(1);
 /// No page of a turn takes so long.
 const STALL_AFTER: Duration = Duration::from_mins(3);
-/// Between the end of a grant and the wait for the next one.
-const AFTER_A_GRANT: Duration = Duration::from_secs(1);
 
 /// Observes the dispatcher. It must not block.
 pub trait DispatchObserver: Send + Sync {
@@ -56,30 +51,16 @@ impl Dispatcher {
         ChildSpec::new("dispatcher", move |scope| self.clone().run(scope)).stall_after(STALL_AFTER)
     }
 
-    pub async fn run(mut self, scope: Scope) -> Result<(), BoxError> {
-        loop {
-            scope.set_state("waiting");
-            let grant = tokio::select! {
-                biased;
-                () = scope.draining() => return Ok(()),
-                grant = self.leadership.granted() => grant,
-            };
-            scope.set_state("running");
-            let listener = Listener::new(self.dispatch.database.clone(), "dispatcher", &[CHANNEL]);
-            let follower = Follower { of: &self, grant: &grant, scope: &scope, notified: Notify::new() };
-            tokio::select! {
-                biased;
-                () = scope.draining() => return Ok(()),
-                _ = grant.expired() => {}
-                never = listener.run(&follower) => match never {},
-            }
-            // The grant ends a little later; until then it would count as a new one.
-            tokio::select! {
-                biased;
-                () = scope.draining() => return Ok(()),
-                () = tokio::time::sleep(AFTER_A_GRANT) => {}
-            }
-        }
+    pub async fn run(self, scope: Scope) -> Result<(), BoxError> {
+        let mut leadership = self.leadership.clone();
+        while leadership.lead(&scope, |grant| self.follow(grant, &scope)).await {}
+        Ok(())
+    }
+
+    /// Follows the log under a grant.
+    async fn follow(&self, grant: Grant, scope: &Scope) -> Infallible {
+        let listener = Listener::new(self.dispatch.database.clone(), "dispatcher", &[LOG_CHANNEL]);
+        listener.run(&Follower { of: self, grant: &grant, scope, notified: Notify::new() }).await
     }
 }
 
@@ -112,7 +93,7 @@ impl Subscriber for Follower<'_> {
             if !turn.has_more {
                 tokio::time::sleep(pause).await;
                 let roll_in = rollouts.next(&Turn::default()).map(|at| at.saturating_duration_since(Instant::now()));
-                let _elapsed = timeout(EVERY.min(roll_in.unwrap_or(EVERY)), self.notified.notified()).await;
+                let _elapsed = timeout(LOG_EVERY.min(roll_in.unwrap_or(LOG_EVERY)), self.notified.notified()).await;
             }
         }
     }
