@@ -44,7 +44,7 @@ pub trait Observe<K>: Send + Sync + 'static {
     fn finished(&self, key: &K, took: Duration, outcome: &Outcome);
     /// A key will run again after this delay.
     fn retried(&self, key: &K, delay: Duration);
-    /// A run panicked.
+    /// A run panicked: it has to be logged.
     fn panicked(&self, key: &K, message: &str);
 }
 
@@ -226,7 +226,6 @@ impl<K: Key, R: Reconcile<K>, O: Observe<K>> Instance<K, R, O> {
             }
             Err(payload) => {
                 let message = panic_message(payload.as_ref());
-                tracing::error!(message, "a reconcile panicked");
                 observer.panicked(&key, &message);
                 Outcome::Retry
             }

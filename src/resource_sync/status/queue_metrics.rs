@@ -63,6 +63,6 @@ impl Observe<PairKey> for QueueMetrics {
 
     fn panicked(&self, key: &PairKey, message: &str) {
         self.metrics.finished(Duration::ZERO, ReconcileResult::Error);
-        tracing::error!(%key, message, "reconcile panicked");
+        tracing::error!(%key, message, "a reconcile panicked");
     }
 }
