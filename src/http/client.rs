@@ -1,17 +1,17 @@
-//! A client of one HTTP API, mostly to post JSON: through the environment's proxy like kubectl, with the system's certificate
+//! A client of one HTTP API: through the environment's proxy like kubectl, with the system's certificate
 //! authorities and those of a file, and with one deadline from connecting to the last byte of the answer.
 //!
 //! Redirects are not followed, since they could send the token to another server. Nothing is sent twice, except when a kept
-//! connection was closed before it took the request; callers decide about other retries by [`Error::retry`].
+//! connection was closed before it took the request; callers decide about other retries.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
+use http::header::AUTHORIZATION;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper_rustls::HttpsConnector;
@@ -42,23 +42,9 @@ pub struct ClientSettings {
 }
 
 #[derive(Clone)]
-pub struct Post<'a> {
-    /// The path after the server's prefix: empty, or beginning with `/`.
-    pub path: &'a str,
-    /// Headers in addition to the content type and the token.
-    pub headers: HeaderMap,
-    /// The token, if the server requires one.
-    pub token: Option<BearerToken>,
-    /// The body, JSON.
-    pub body: Bytes,
-    /// Deadline for the whole answer.
-    pub deadline: Duration,
-}
-
-#[derive(Clone)]
 pub struct Ask<'a> {
     pub method: Method,
-    /// Path and query after the server's prefix, beginning with `/`.
+    /// Path and query after the server's prefix: empty, or beginning with `/`.
     pub path: &'a str,
     /// Headers in addition to the token.
     pub headers: HeaderMap,
@@ -70,15 +56,16 @@ pub struct Ask<'a> {
     pub deadline: Duration,
 }
 
-/// The answer to an accepted post: 2xx.
+/// An answer, whatever its status is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PostAnswer {
+pub struct Answer {
     pub status: StatusCode,
+    pub headers: HeaderMap,
     /// Its body; none if it exceeds the limit.
     pub body: Option<Bytes>,
 }
 
-/// Why creating a client or posting failed.
+/// Why creating a client failed, or a request got no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The server's address is invalid, contains a user or a password, which would appear in every error, or a query, which
@@ -100,70 +87,27 @@ pub enum Error {
         server: Arc<str>,
         source: BoxError,
     },
-    /// The connection was lost. The server may have accepted the post.
+    /// The connection was lost. The server may have carried out the request.
     #[error("failed to get an answer from {server}")]
     Exchange {
         /// Host and port.
         server: Arc<str>,
         source: BoxError,
     },
-    /// The answer did not arrive in time. The server may have accepted the post.
+    /// The answer did not arrive in time. The server may have carried out the request.
     #[error("no answer from {server} within {}", humantime::format_duration(*.within))]
     NoAnswer {
         /// Host and port.
         server: Arc<str>,
         within: Duration,
     },
-    /// The server answered with a status other than 2xx.
-    #[error("{server} answered {status}")]
-    Refused {
-        /// Host and port.
-        server: Arc<str>,
-        status: StatusCode,
-        /// The server's `Retry-After`, if it is in seconds.
-        retry_after: Option<Duration>,
-    },
-}
-
-/// Whether and when to retry after an error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Retry {
-    Backoff,
-    /// After the time that the server named, however long that is.
-    After(Duration),
-    WithOtherCredentials,
-    /// Not unchanged: the same post would fail again.
-    Never,
 }
 
 impl Error {
-    pub fn retry(&self) -> Retry {
-        match self {
-            Self::Address | Self::Proxy | Self::Trust(_) | Self::Build(_) => Retry::Never,
-            Self::Connect { .. } | Self::Exchange { .. } | Self::NoAnswer { .. } => Retry::Backoff,
-            Self::Refused { status, retry_after, .. } => match *status {
-                StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Retry::WithOtherCredentials,
-                StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => again(*retry_after),
-                status if status.is_server_error() => again(*retry_after),
-                _ => Retry::Never,
-            },
-        }
+    /// Whether the same request may succeed later.
+    pub fn is_outage(&self) -> bool {
+        matches!(self, Self::Connect { .. } | Self::Exchange { .. } | Self::NoAnswer { .. })
     }
-
-    #[cfg(test)]
-    fn kind(&self) -> &'static str {
-        match self {
-            Self::Address | Self::Proxy | Self::Trust(_) | Self::Build(_) => "settings",
-            Self::Connect { .. } => "connect",
-            Self::Exchange { .. } => "exchange",
-            Self::NoAnswer { .. } => "no_answer",
-            Self::Refused { .. } => "refused",
-        }
-    }
-}
-
-fn again(retry_after: Option<Duration>) -> Retry {
-    retry_after.map_or(Retry::Backoff, Retry::After)
 }
 
 /// A client; clones share its connections.
@@ -212,22 +156,15 @@ impl Client {
         Ok(Self { http, server, name, largest_answer })
     }
 
-    pub async fn post(&self, post: Post<'_>) -> Result<PostAnswer, Error> {
-        let within = post.deadline;
-        let request = self.request(post).map_err(Error::Build)?;
-        let exchange = tokio::time::timeout(within, self.exchange(request)).await;
-        exchange.unwrap_or_else(|_| Err(Error::NoAnswer { server: Arc::clone(&self.name), within }))
-    }
-
-    /// Sends any request, and reads the answer and its headers whatever its status is.
-    pub async fn ask(&self, ask: Ask<'_>) -> Result<(PostAnswer, HeaderMap), Error> {
+    /// Sends any request, and reads the answer whatever its status is.
+    pub async fn ask(&self, ask: Ask<'_>) -> Result<Answer, Error> {
         let (within, server) = (ask.deadline, || Arc::clone(&self.name));
         let request = self.asked(ask).map_err(Error::Build)?;
         let exchange = async {
             let response = self.http.request(request).await.map_err(|source| self.lost(source))?;
             let (head, body) = response.into_parts();
             let body = self.read(body).await.map_err(|source| Error::Exchange { server: server(), source })?;
-            Ok((PostAnswer { status: head.status, body }, head.headers))
+            Ok(Answer { status: head.status, headers: head.headers, body })
         };
         let exchange = tokio::time::timeout(within, exchange).await;
         exchange.unwrap_or_else(|_| Err(Error::NoAnswer { server: server(), within }))
@@ -272,30 +209,6 @@ impl Client {
         Ok(Uri::from_parts(parts)?)
     }
 
-    fn request(&self, post: Post<'_>) -> Result<Request<Full<Bytes>>, http::Error> {
-        let mut request = Request::post(self.uri(post.path)?).body(Full::new(post.body))?;
-        *request.headers_mut() = post.headers;
-        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        if let Some(token) = post.token {
-            request.headers_mut().insert(AUTHORIZATION, token.into_header());
-        }
-        Ok(request)
-    }
-
-    async fn exchange(&self, request: Request<Full<Bytes>>) -> Result<PostAnswer, Error> {
-        let server = || Arc::clone(&self.name);
-        let response = self.http.request(request).await.map_err(|source| self.lost(source))?;
-        let status = response.status();
-        let retry_after = retry_after(&response);
-        // The body of a refusal is read too, so that the connection can be reused.
-        let body = self.read(response.into_body()).await;
-        if !status.is_success() {
-            return Err(Error::Refused { server: server(), status, retry_after });
-        }
-        let body = body.map_err(|source| Error::Exchange { server: server(), source })?;
-        Ok(PostAnswer { status, body })
-    }
-
     fn lost(&self, source: hyper_util::client::legacy::Error) -> Error {
         let server = Arc::clone(&self.name);
         if source.is_connect() {
@@ -313,11 +226,6 @@ impl Client {
             Err(source) => Err(source),
         }
     }
-}
-
-fn retry_after(response: &Response<Incoming>) -> Option<Duration> {
-    let value = response.headers().get(RETRY_AFTER)?;
-    value.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ mod token;
 mod trust;
 
 pub use alive::{Alive, Answers};
-pub use client::{Ask, Client, ClientSettings, Error, Post, Retry};
+pub use client::{Answer, Ask, Client, ClientSettings, Error};
 pub use connector::direct;
 pub use files::{FileWatch, Files};
 pub use foreign::{foreign, has_own_host};

@@ -9,14 +9,14 @@ use futures::FutureExt;
 use http::header::{CONTENT_TYPE, IF_MATCH, WARNING};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use hyper::body::Bytes;
-use secrecy::SecretString;
 use serde_json::Value;
 
 use super::command::{Exit, Order, compare_releases, complain};
 use crate::cluster::full_text;
 use crate::config::names::{is_label, is_subdomain};
 use crate::documents::Kind;
-use crate::http::{Ask, BearerToken, Client, ClientSettings, Retry};
+use crate::http::{Answer, Ask, BearerToken, Client, ClientSettings};
+use crate::status::{ReadToken, read_token};
 
 /// Longest wait for an answer: an apply of 1,000 documents takes some seconds.
 const DEADLINE: Duration = Duration::from_mins(2);
@@ -51,9 +51,8 @@ pub async fn forwarded<T>(address: SocketAddr, work: impl Future<Output = T>) ->
 pub enum Error {
     #[error("failed to read {}", path.display())]
     Read { path: PathBuf, source: std::io::Error },
-    /// There is nothing in the file of the token.
-    #[error("the token file {} has no token", path.display())]
-    Token { path: PathBuf },
+    #[error(transparent)]
+    Token(#[from] ReadToken),
     /// A document is named as none can be.
     #[error("{0}")]
     Name(String),
@@ -93,11 +92,11 @@ impl Error {
     /// Whether the hub, or what is before it, may answer again soon.
     pub fn is_outage(&self) -> bool {
         match self {
-            Self::Http(error) => matches!(error.retry(), Retry::Backoff | Retry::After(_)),
+            Self::Http(error) => error.is_outage(),
             Self::Answer { status, .. } | Self::Problem { status, .. } => {
                 status.is_server_error() || *status == StatusCode::TOO_MANY_REQUESTS
             }
-            Self::Read { .. } | Self::Token { .. } | Self::Name(_) | Self::TooLarge => false,
+            Self::Read { .. } | Self::Token(_) | Self::Name(_) | Self::TooLarge => false,
         }
     }
 }
@@ -137,9 +136,8 @@ impl HubClient {
         let token = match &access.token_file {
             None => None,
             Some(path) => {
-                let text = std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.clone(), source });
-                let text = SecretString::from(text?);
-                Some(BearerToken::new(&text).map_err(|_| Error::Token { path: path.clone() })?)
+                let token = read_token(path).await?;
+                Some(BearerToken::new(&token).map_err(|_| ReadToken::NoToken { path: path.clone() })?)
             }
         };
         let settings = ClientSettings {
@@ -159,7 +157,8 @@ impl HubClient {
     /// Sends a request with a body of a media type, or without one.
     pub async fn ask(&self, method: Method, path: &str, body: Option<(&'static str, Bytes)>) -> Result<Value, Error> {
         let media = body.as_ref().map(|(media, _)| (CONTENT_TYPE, HeaderValue::from_static(media)));
-        self.send(method, path, media.into_iter().collect(), body.map(|(_, body)| body).unwrap_or_default()).await
+        let body = body.map(|(_, body)| body).unwrap_or_default();
+        Ok(self.send(method, path, media.into_iter().collect(), body).await?.0)
     }
 
     /// Sends a request with a body of a media type. Returns what is at the head of the answer as warnings, as well.
@@ -169,20 +168,8 @@ impl HubClient {
         (media, body): (&'static str, Bytes),
     ) -> Result<(Value, Vec<String>), Error> {
         let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(media))]);
-        let (method, token) = (Method::POST, self.token.clone());
-        let answer = self.client.open(Ask { method, path, headers, token, body, deadline: DEADLINE }).await?;
-        compare_releases(answer.headers());
-        let status = answer.status();
-        let warnings = answer.headers().get_all(WARNING).into_iter().filter_map(warning).collect();
-        let mut body = answer.into_body();
-        let mut text = Vec::new();
-        while let Some(piece) = self.client.next(&mut body).await? {
-            text.extend_from_slice(&piece);
-            if text.len() > LARGEST_ANSWER {
-                return Err(Error::TooLarge);
-            }
-        }
-        Ok((read(status, &text)?, warnings))
+        let (document, headers) = self.send(Method::POST, path, headers, body).await?;
+        Ok((document, headers.get_all(WARNING).into_iter().filter_map(warning).collect()))
     }
 
     /// Changes fields of a document, if it still has this version.
@@ -191,7 +178,7 @@ impl HubClient {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/merge-patch+json"));
         // What a hub calls a version is digits.
         headers.extend(HeaderValue::try_from(format!("\"{version}\"")).ok().map(|version| (IF_MATCH, version)));
-        self.send(Method::PATCH, path, headers, Bytes::from(changes.to_string())).await
+        Ok(self.send(Method::PATCH, path, headers, Bytes::from(changes.to_string())).await?.0)
     }
 
     /// Reads a list page by page, and calls `each` with every document. The filters are a query, and begin with `&`.
@@ -229,13 +216,19 @@ impl HubClient {
         if status.is_success() { Ok(()) } else { read(status, &text).map(drop) }
     }
 
-    async fn send(&self, method: Method, path: &str, headers: HeaderMap, body: Bytes) -> Result<Value, Error> {
+    /// Returns what is answered, and the headers of the answer.
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<(Value, HeaderMap), Error> {
         let token = self.token.clone();
         let ask = Ask { method, path, headers, token, body, deadline: DEADLINE };
-        let (answer, headers) = self.client.ask(ask).await?;
+        let Answer { status, headers, body } = self.client.ask(ask).await?;
         compare_releases(&headers);
-        let text = answer.body.ok_or(Error::TooLarge)?;
-        read(answer.status, &text)
+        Ok((read(status, &body.ok_or(Error::TooLarge)?)?, headers))
     }
 }
 

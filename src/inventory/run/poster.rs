@@ -11,8 +11,8 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
-use http::header::AUTHORIZATION;
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::{oneshot, watch};
 
@@ -20,9 +20,7 @@ use super::super::config::{ApiUrl, InventoryConfig, TokenSource, Wire};
 use super::super::plan::index::{Post, Refusal};
 use crate::actor::{BoxError, Inbox, Scope};
 use crate::cluster::{Fence, full_text};
-use crate::http::{
-    BearerToken, Client, ClientSettings, Error, NotAToken, Post as HttpPost, Reloaded, Retry, keep_up_to_date,
-};
+use crate::http::{Ask, BearerToken, Client, ClientSettings, Error, NotAToken, Reloaded, keep_up_to_date};
 
 /// An answer that has not come by then does not come.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
@@ -179,10 +177,11 @@ impl Poster {
         }
         let mut headers = HeaderMap::new();
         headers.insert(AUTHORIZATION, authorization);
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         // Hexadecimal digits.
         headers.extend(HeaderValue::try_from(&post.idempotency_key).ok().map(|key| (IDEMPOTENCY_KEY, key)));
-        let body = post.body.clone().into();
-        let request = HttpPost { path: &post.path, headers, token: None, body, deadline: ANSWER_WITHIN };
+        let (method, body) = (Method::POST, post.body.clone().into());
+        let request = Ask { method, path: &post.path, headers, token: None, body, deadline: ANSWER_WITHIN };
         let expired = async {
             match &claim {
                 Some(claim) => drop(claim.expired().await),
@@ -192,11 +191,15 @@ impl Poster {
         tokio::select! {
             biased;
             () = expired => Err(Refusal::Interrupted),
-            answer = means.client.post(request) => match answer {
-                Ok(_) => Ok(()),
+            answer = means.client.ask(request) => match answer {
+                Ok(answer) if answer.status.is_success() => Ok(()),
+                Ok(answer) => {
+                    tracing::debug!(status = %answer.status, "post refused");
+                    Err(refused(answer.status, &answer.headers))
+                }
                 Err(error) => {
                     tracing::debug!(error = %full_text(&error), "post failed");
-                    Err(refusal(&error))
+                    Err(unanswered(&error))
                 }
             }
         }
@@ -216,29 +219,30 @@ fn header(wire: Wire, token: &SecretString) -> Option<HeaderValue> {
     }
 }
 
-/// Whether the API may have taken a post that ended so. One that is too much for it (429) it has not, nor one that no connection was
-/// made for; a server that fails, or a proxy before it, can have.
-fn may_have_arrived(error: &Error) -> bool {
-    match error {
-        Error::Refused { status, .. } => status.is_server_error() || *status == StatusCode::REQUEST_TIMEOUT,
-        Error::Exchange { .. } | Error::NoAnswer { .. } => true,
-        Error::Address | Error::Proxy | Error::Trust(_) | Error::Build(_) | Error::Connect { .. } => false,
+/// What an answer other than 2xx says of the next try. A post that is too much for the API (429) it has not taken; a server that fails, or
+/// a proxy before it, may have.
+fn refused(status: StatusCode, headers: &HeaderMap) -> Refusal {
+    let reason = format!("HTTP{}", status.as_u16());
+    // It may be a date, too.
+    let after = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
+    let after = after.map(Duration::from_secs);
+    match status {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Refusal::Unauthorized,
+        StatusCode::TOO_MANY_REQUESTS => Refusal::Later { reason, after, may_have_arrived: false },
+        StatusCode::REQUEST_TIMEOUT => Refusal::Later { reason, after, may_have_arrived: true },
+        status if status.is_server_error() => Refusal::Later { reason, after, may_have_arrived: true },
+        _ => Refusal::Rejected { reason },
     }
 }
 
-/// What an error says of the next try.
-fn refusal(error: &Error) -> Refusal {
-    let reason = match error {
-        Error::Refused { status, .. } => format!("HTTP{}", status.as_u16()),
-        _ => "NoAnswer".to_owned(),
-    };
-    let may_have_arrived = may_have_arrived(error);
-    match error.retry() {
-        Retry::Backoff => Refusal::Later { reason, after: None, may_have_arrived },
-        Retry::After(after) => Refusal::Later { reason, after: Some(after), may_have_arrived },
-        Retry::WithOtherCredentials => Refusal::Unauthorized,
-        Retry::Never => Refusal::Rejected { reason },
+/// What it says of the next try that there was no answer.
+fn unanswered(error: &Error) -> Refusal {
+    let reason = "NoAnswer".to_owned();
+    if !error.is_outage() {
+        return Refusal::Rejected { reason };
     }
+    let may_have_arrived = !matches!(error, Error::Connect { .. });
+    Refusal::Later { reason, after: None, may_have_arrived }
 }
 
 #[cfg(test)]
@@ -250,9 +254,9 @@ mod tests {
         Refusal::Later { reason: reason.to_owned(), after, may_have_arrived }
     }
 
-    fn of(status: u16, retry_after: Option<Duration>) -> Refusal {
-        let status = StatusCode::from_u16(status).unwrap();
-        refusal(&Error::Refused { server: "api".into(), status, retry_after })
+    fn of(status: u16, retry_after: Option<&'static str>) -> Refusal {
+        let after = retry_after.map(|after| (RETRY_AFTER, HeaderValue::from_static(after)));
+        refused(StatusCode::from_u16(status).unwrap(), &after.into_iter().collect())
     }
 
     #[test]
@@ -261,19 +265,21 @@ mod tests {
             assert_eq!(of(status, None), later(&format!("HTTP{status}"), None, status != 429));
         }
         let after = Some(Duration::from_secs(7));
-        assert_eq!((of(429, after), of(503, after)), (later("HTTP429", after, false), later("HTTP503", after, true)));
+        assert_eq!(of(429, Some("7")), later("HTTP429", after, false));
+        assert_eq!(of(503, Some(" 7")), later("HTTP503", after, true));
+        assert_eq!(of(503, Some("Fri, 31 Dec 1999 23:59:59 GMT")), later("HTTP503", None, true));
         for status in [401, 403] {
             assert_eq!(of(status, None), Refusal::Unauthorized);
         }
         for status in [400, 404, 409, 410, 413, 422, 301, 302, 307] {
-            assert_eq!(of(status, None), Refusal::Rejected { reason: format!("HTTP{status}") });
+            assert_eq!(of(status, Some("9")), Refusal::Rejected { reason: format!("HTTP{status}") });
         }
         let lost = Error::NoAnswer { server: "api".into(), within: ANSWER_WITHIN };
-        assert_eq!(refusal(&lost), later("NoAnswer", None, true));
+        assert_eq!(unanswered(&lost), later("NoAnswer", None, true));
         let lost = Error::Exchange { server: "api".into(), source: "reset".into() };
-        assert_eq!(refusal(&lost), later("NoAnswer", None, true));
+        assert_eq!(unanswered(&lost), later("NoAnswer", None, true));
         let unconnected = Error::Connect { server: "api".into(), source: "refused".into() };
-        assert_eq!(refusal(&unconnected), later("NoAnswer", None, false), "nothing was sent");
+        assert_eq!(unanswered(&unconnected), later("NoAnswer", None, false), "nothing was sent");
     }
 
     #[test]
