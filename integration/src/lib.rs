@@ -9,6 +9,7 @@
 //! | [`control_plane`] | etcd, API server, controller manager; killed, restarted, emptied, compacted |
 //! | [`postgres`] | the hub's database, with its schemas and accounts |
 //! | [`rabbitmq`] | a message broker; killed, wiped, stopped, alarmed |
+//! | [`canary`] | values that must be nowhere, in every spelling |
 //! | [`leaf_hubs`] | hub objects, and what is reported of them to the database |
 //! | [`audit`] | requests, counted where they arrive |
 //! | [`hub`] | replicas of the hub, and clients of its REST API |
@@ -27,6 +28,7 @@ pub mod arrivals;
 pub mod audit;
 pub mod blackhole;
 mod certificates;
+pub mod canary;
 pub mod commands;
 pub mod compare;
 pub mod control_plane;
