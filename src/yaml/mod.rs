@@ -55,11 +55,22 @@ impl fmt::Display for Path<'_> {
             Self::Field(parent, name) => {
                 let shown: String = name.chars().take(NAME_SHOWN).collect();
                 let rest = if shown.len() < name.len() { "…" } else { "" };
-                write!(formatter, "{parent}/{}{rest}", shown.replace('~', "~0").replace('/', "~1"))
+                write!(formatter, "{parent}/{}{rest}", escape(&shown))
             }
             Self::Element(parent, index) => write!(formatter, "{parent}/{index}"),
         }
     }
+}
+
+/// A name as a segment of a JSON pointer.
+pub fn escape(name: &str) -> String {
+    name.replace('~', "~0").replace('/', "~1")
+}
+
+/// The name of such a segment; none if a `~` is not followed by 0 or 1.
+pub fn unescape(segment: &str) -> Option<String> {
+    let is_escaped = segment.split('~').skip(1).all(|rest| rest.starts_with(['0', '1']));
+    is_escaped.then(|| segment.replace("~1", "/").replace("~0", "~"))
 }
 
 /// A part of what is read.

@@ -12,6 +12,7 @@ use crate::documents::document::Document;
 use crate::documents::kind::Kind;
 use crate::documents::validate::without_secret_values;
 
+use crate::yaml::escape;
 /// A longer difference is not stored: the record says that there was one.
 const LARGEST: usize = 8 << 10;
 
@@ -181,7 +182,7 @@ impl<'d> Walk<'d> {
     fn below(&mut self, name: &str, visit: impl FnOnce(&mut Self)) {
         let length = self.path.len();
         self.path.push('/');
-        self.path.push_str(&name.replace('~', "~0").replace('/', "~1"));
+        self.path.push_str(&escape(name));
         visit(self);
         self.path.truncate(length);
     }

@@ -12,6 +12,7 @@ use crate::cluster::tool_marks::LAST_APPLIED;
 use crate::documents::body::Path;
 use crate::documents::patch_text::{OWNERLESS, has_owners};
 use crate::documents::template::Template;
+use crate::yaml::unescape;
 
 /// The group whose role kinds `OpenShift` keeps for compatibility; its API server creates them from those of `rbac.authorization.k8s.io`.
 const FORBIDDEN_GROUP: &str = "authorization.openshift.io";
@@ -223,7 +224,7 @@ pub(super) fn patches_values(patch: &Value) -> bool {
             [field, ..] if VALUES.contains(field) => true,
             ["metadata"] => has_copy(value),
             ["metadata", "annotations"] => value.get(LAST_APPLIED).is_some(),
-            ["metadata", "annotations", key] => key.replace("~1", "/") == LAST_APPLIED,
+            ["metadata", "annotations", key] => unescape(key).is_some_and(|key| key == LAST_APPLIED),
             _ => false,
         }
     })

@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use super::faults::{Faults, shown};
 use crate::documents::body::Path;
+use crate::yaml::{escape, unescape};
 
 /// The annotation of a resource whose value names such fields.
 pub const IGNORE_FIELDS: &str = "towline.dev/ignore-fields";
@@ -33,7 +34,7 @@ impl FieldPointer {
 
 impl fmt::Display for FieldPointer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|segment| write!(formatter, "/{}", segment.replace('~', "~0").replace('/', "~1")))
+        self.0.iter().try_for_each(|segment| write!(formatter, "/{}", escape(segment)))
     }
 }
 
@@ -47,7 +48,7 @@ fn pointer(text: &str) -> Result<FieldPointer, String> {
     let Some(below) = text.strip_prefix('/') else {
         return Err(format!("{}, which does not begin with /", shown(text)));
     };
-    let segments: Option<Vec<String>> = below.split('/').map(unescaped).collect();
+    let segments: Option<Vec<String>> = below.split('/').map(unescape).collect();
     let Some(segments) = segments.filter(|segments| segments.iter().all(|segment| !segment.is_empty())) else {
         return Err(format!("{}, which is no JSON pointer to a field", shown(text)));
     };
@@ -63,11 +64,6 @@ fn pointer(text: &str) -> Result<FieldPointer, String> {
         return Err(format!("{}, by which the object is known", shown(text)));
     }
     Ok(FieldPointer(segments))
-}
-
-fn unescaped(segment: &str) -> Option<String> {
-    let is_escaped = segment.split('~').skip(1).all(|rest| rest.starts_with(['0', '1']));
-    is_escaped.then(|| segment.replace("~1", "/").replace("~0", "~"))
 }
 
 /// Checks the annotation of a resource, if it has one. What a template makes of it is checked when it is rendered.

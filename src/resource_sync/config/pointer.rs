@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::cluster::tool_marks::is_match;
 use crate::config::setting::{Setting, Unfit};
+use crate::yaml::unescape;
 
 /// A JSON pointer (RFC 6901) to a field within `/spec`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,23 +51,6 @@ impl Setting for SpecPointer {
             Err(Unfit::default())
         }
     }
-}
-
-/// Undoes RFC 6901's escapes; none if a `~` is not followed by 0 or 1.
-fn unescape(segment: &str) -> Option<String> {
-    let mut plain = String::with_capacity(segment.len());
-    let mut characters = segment.chars();
-    while let Some(character) = characters.next() {
-        match character {
-            '~' => match characters.next() {
-                Some('0') => plain.push('~'),
-                Some('1') => plain.push('/'),
-                Some(_) | None => return None,
-            },
-            other => plain.push(other),
-        }
-    }
-    Some(plain)
 }
 
 /// The key of a label or annotation; with a `*` at its end, all keys with this prefix; with `=value`, only with this value.

@@ -25,7 +25,8 @@ use crate::resource_sync::config::SyncConfig;
 use crate::resource_sync::job::sections;
 use crate::resource_sync::plan::marks::{Note, local_cluster_mark};
 use crate::resource_sync::plan::names::Mapping;
-use crate::resource_sync::plan::patch::{escape, replace_version};
+use crate::resource_sync::plan::patch::replace_version;
+use crate::yaml::escape;
 
 /// `towline release`.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]

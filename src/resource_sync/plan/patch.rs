@@ -13,6 +13,7 @@ use super::server_result::{ServerResult, fingerprint, local_fingerprint, remove}
 use crate::cluster::built_in::restore;
 use crate::cluster::{CanonicalJson, Object, ObjectKey};
 use crate::resource_sync::config::{Metadata, SpecPointer};
+use crate::yaml::escape;
 
 type Keys = BTreeMap<Arc<str>, Arc<str>>;
 
@@ -352,9 +353,4 @@ fn fields(content: &CanonicalJson) -> Map<String, Value> {
         Value::Object(map) => map,
         _ => Map::new(),
     }
-}
-
-/// A key as a segment of a JSON pointer.
-pub fn escape(key: &str) -> String {
-    key.replace('~', "~0").replace('/', "~1")
 }

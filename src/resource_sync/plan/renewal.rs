@@ -9,9 +9,10 @@ use serde_json::{Map, Value, json};
 
 use super::elsewhere::Clusters;
 use super::marks::NamespaceOwner;
-use super::patch::{escape, replace_version};
+use super::patch::replace_version;
 use super::policy::Policy;
 use crate::cluster::Object;
+use crate::yaml::escape;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RenewedObject {

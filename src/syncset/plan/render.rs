@@ -25,6 +25,7 @@ use crate::documents::{
     PATH_SEGMENT, PatchForm, PatchReader, Template, TextBudget, group_of, is_directive, is_forbidden_kind, is_kind,
     is_path_segment,
 };
+use crate::yaml::Path;
 
 /// The namespace of patches that name none.
 pub(in crate::syncset) const DEFAULT_NAMESPACE: &str = "default";
@@ -219,10 +220,11 @@ impl Renderer<'_> {
                     }
                     let others = metadata.iter_mut();
                     for (field, value) in others.filter(|(field, _)| !matches!(field.as_str(), "name" | "namespace")) {
-                        self.fill(value).map_err(|fault| fault.below(&format!("/metadata/{}", pointer(field))))?;
+                        self.fill(value)
+                            .map_err(|fault| fault.below(&format!("/metadata{}", Path::Root.field(field))))?;
                     }
                 } else {
-                    self.fill(value).map_err(|fault| fault.below(&format!("/{}", pointer(field))))?;
+                    self.fill(value).map_err(|fault| fault.below(&Path::Root.field(field).to_string()))?;
                 }
             }
         }
@@ -242,7 +244,7 @@ impl Renderer<'_> {
             Value::String(text) if is_template(text) => *text = self.text(text)?,
             Value::Object(fields) => {
                 for (field, value) in fields {
-                    self.fill(value).map_err(|fault| fault.below(&format!("/{}", pointer(field))))?;
+                    self.fill(value).map_err(|fault| fault.below(&Path::Root.field(field).to_string()))?;
                 }
             }
             Value::Array(elements) => {
@@ -356,7 +358,7 @@ fn is_template(text: &str) -> bool {
 fn refuse_directives(value: &Value) -> Result<(), Fault> {
     match value {
         Value::Object(fields) => fields.iter().try_for_each(|(field, value)| {
-            let place = format!("/{}", pointer(field));
+            let place = Path::Root.field(field).to_string();
             if is_directive(field) {
                 return Err(Fault::invalid(place, "a directive of strategic merge patches"));
             }
@@ -368,15 +370,6 @@ fn refuse_directives(value: &Value) -> Result<(), Fault> {
             .try_for_each(|(index, value)| refuse_directives(value).map_err(|fault| fault.below(&format!("/{index}")))),
         _ => Ok(()),
     }
-}
-
-/// A field in a JSON pointer, cut if it is long.
-fn pointer(field: &str) -> String {
-    let mut shown: String = field.chars().take(64).collect();
-    if shown.len() < field.len() {
-        shown.push('…');
-    }
-    shown.replace('~', "~0").replace('/', "~1")
 }
 
 #[cfg(test)]

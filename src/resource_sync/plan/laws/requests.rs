@@ -14,6 +14,7 @@ use crate::resource_sync::plan::ownership;
 use crate::resource_sync::plan::patch;
 use crate::resource_sync::plan::patch::replace_version;
 use crate::resource_sync::plan::step::Step;
+use crate::yaml::escape;
 
 impl World {
     /// The requests of `execute.rs`, to these servers.
@@ -41,7 +42,7 @@ impl World {
                 let take_off = json!({"op": "remove", "path": format!("/metadata/finalizers/{index}")});
                 let mut operations = vec![replace_version(remote), take_off];
                 if self.policy.write_back && remote.annotation(&marks.sync_error).is_some() {
-                    let path = format!("/metadata/annotations/{}", patch::escape(&marks.sync_error));
+                    let path = format!("/metadata/annotations/{}", escape(&marks.sync_error));
                     operations.push(json!({"op": "remove", "path": path}));
                 }
                 match remote_patch(self, Part::Main, Value::Array(operations)) {

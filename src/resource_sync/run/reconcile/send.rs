@@ -13,13 +13,14 @@ use crate::resource_sync::config::PropagationPolicy;
 use crate::resource_sync::metrics::Direction;
 use crate::resource_sync::plan::conflicts::{Effect, order};
 use crate::resource_sync::plan::observed::{Namespace, Observed};
-use crate::resource_sync::plan::patch::{desired_metadata, escape, replace_version};
+use crate::resource_sync::plan::patch::{desired_metadata, replace_version};
 use crate::resource_sync::plan::renewal::{Renewal, RenewedObject};
 use crate::resource_sync::plan::secrets;
 use crate::resource_sync::plan::step::{Contended, Step};
 use crate::resource_sync::run::index::expectations::Side;
 use crate::resource_sync::run::section::Section;
 use crate::resource_sync::run::section::events::PairEvent;
+use crate::yaml::escape;
 
 impl PairRun<'_> {
     /// Sends a step. Before, the index records that it is sent: if this run ends before the answer comes, the next run has to know.
