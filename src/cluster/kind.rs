@@ -6,6 +6,7 @@ use kube::core::ApiResource;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 
 use super::ObjectKey;
+use crate::config::ResourceId;
 
 /// What is encoded in a part of a path: everything but what is never special there. Names of roles have colons.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~').remove(b':');
@@ -53,6 +54,12 @@ impl Kind {
         "coordination.k8s.io".clone_into(&mut kind.resource.group);
         "coordination.k8s.io/v1".clone_into(&mut kind.resource.api_version);
         kind
+    }
+
+    /// As the configuration names it.
+    pub fn id(&self) -> ResourceId {
+        let ApiResource { plural, version, group, .. } = &self.resource;
+        ResourceId { plural: plural.clone(), version: version.clone(), group: group.clone() }
     }
 
     /// `plural.group`, or `plural` for the core group.

@@ -169,7 +169,7 @@ impl Pages {
 
 impl Cluster {
     /// Calls `take` with each object of a list ([`Pages::of`]).
-    pub async fn list_metadata<T: DeserializeOwned + Send>(
+    pub(super) async fn list_metadata<T: DeserializeOwned + Send>(
         &self,
         kind: &Kind,
         labels: &str,

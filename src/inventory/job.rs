@@ -14,7 +14,7 @@ use super::plan::index::Settings;
 use super::run::caches::Caches;
 use super::run::crd;
 use super::run::follower::{Changed, Source, SourceFollower};
-use super::run::kinds::{self, SECRET, id_of_projects};
+use super::run::kinds::{self, SECRET, projects};
 use super::run::latest::LatestState;
 use super::run::poster::{Deliver, Poster, Token};
 use super::run::reconciler::{Ask, Reconciler};
@@ -106,7 +106,7 @@ impl Sections for InventorySection {
             let faults = usize::from(token_fault.is_some());
             let Some(cluster) = surroundings.cluster(&section.cluster) else { return faults };
             let mut kinds = Kinds::default();
-            let missing = kinds.discover(&who, cluster, &id_of_projects()).await;
+            let missing = kinds.discover(&who, cluster, &projects().id()).await;
             if missing == 0 {
                 // No fault: the inventory works without what is dropped.
                 match crd::dropped(cluster).await {
@@ -143,7 +143,7 @@ fn of_section(config: &InventoryConfig) -> Vec<Permission> {
     for resource in ["pods", "services", "persistentvolumeclaims", "ingresses.networking.k8s.io"] {
         permissions.extend(each(&FOLLOW, resource, ""));
     }
-    let id = id_of_projects();
+    let id = projects().id();
     let projects = format!("{}.{}", id.plural, id.group);
     permissions.extend(each(&READ, &projects, ""));
     permissions.extend(each(&[Verb::Patch], &format!("{projects}/status"), ""));

@@ -25,7 +25,7 @@ use crate::cluster::{
 };
 use crate::config::fault::{Fault, Problem};
 use crate::config::source::Node;
-use crate::config::{ClusterConfig, ClusterName, ResourceId, SectionName, same_cluster};
+use crate::config::{ClusterConfig, ClusterName, SectionName, same_cluster};
 use crate::job::check::{Surroundings, say};
 use crate::job::command::JobCommand;
 use crate::job::permission::{Kinds, Need, Permission, PermissionPlace, READ, Reviewer};
@@ -252,15 +252,10 @@ fn watch_one(
     namespace: &str,
     name: &str,
 ) -> (ObjectKey, Arc<Watch>) {
-    let resource = ResourceId {
-        plural: kind.resource.plural.clone(),
-        version: kind.resource.version.clone(),
-        group: kind.resource.group.clone(),
-    };
     let id = WatchId {
         namespace: namespace.to_owned(),
         fields: format!("metadata.name={name}"),
-        ..WatchId::all(cluster.clone(), resource)
+        ..WatchId::all(cluster.clone(), kind.id())
     };
     let watch = watches.watch(id, WatchSpec { kind: Some(kind), ..WatchSpec::default() });
     (ObjectKey::new(namespace, name), watch)

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, stream};
-use serde::Deserialize;
 
 use super::config::{Metadata, Scope, SyncConfig, conflicts};
 use crate::actor::{Backoff, ChildSpec, Dispatcher, Inbox, KeyInbox, Limits, key_mailbox, mailbox};
@@ -257,11 +256,10 @@ fn wire(configs: &[SyncConfig], wiring: &mut Wiring<'_>) -> Vec<WiredSection> {
 }
 
 fn wire_one(config: &SyncConfig, watches: &mut WatchRegistry, keeping: &Keeping, fence: Option<Fence>) -> WiredSection {
-    let core = |plural: &str| ResourceId { plural: plural.into(), version: "v1".into(), group: String::new() };
     let id = |cluster: &ClusterName, resource: ResourceId| WatchId::all(cluster.clone(), resource);
     let named = |cluster: &ClusterName, name: &str| WatchId {
         fields: format!("metadata.name={name}"),
-        ..id(cluster, core("secrets"))
+        ..id(cluster, Kind::core("Secret", "secrets", true).id())
     };
     let mirrors = config.metadata == Metadata::Mirror;
     let of_kind = WatchSpec { keep_last_applied: mirrors, portable: true, ..WatchSpec::default() };
@@ -276,7 +274,9 @@ fn wire_one(config: &SyncConfig, watches: &mut WatchRegistry, keeping: &Keeping,
     let local = watches.watch(id_of_kind(&config.local), of_kind);
     // A cluster-scoped kind is synced without namespaces, and without the permission to see them.
     let beside = WatchSpec { only_beside_namespaced: vec![Arc::clone(&local)], ..WatchSpec::default() };
-    let namespaces = watches.watch(WatchId { metadata_only: true, ..id(&config.local, core("namespaces")) }, beside);
+    let namespace = Kind::core("Namespace", "namespaces", false);
+    let namespaces = WatchId { metadata_only: true, ..id(&config.local, namespace.id()) };
+    let namespaces = watches.watch(namespaces, beside);
     let secret_names = if config.write_back { config.secret_names.as_slice() } else { &[] };
     // The hash of a secret counts all its annotations.
     let secret = WatchSpec { keep_last_applied: true, ..WatchSpec::default() };
@@ -446,23 +446,13 @@ fn in_namespaces(found: Vec<Vec<Finding>>, everywhere: Vec<Finding>) -> Vec<Find
 
 /// The namespaces of a section's objects on its remote cluster.
 async fn namespaces_of(section: &SyncConfig, cluster: &Cluster, kind: &Kind) -> Result<BTreeSet<String>, Error> {
-    #[derive(Deserialize)]
-    struct Listed {
-        metadata: ListedMetadata,
-    }
-    #[derive(Deserialize)]
-    struct ListedMetadata {
-        name: String,
-        #[serde(default)]
-        namespace: String,
-    }
     let (mapping, mut namespaces) = (Mapping::new(section), BTreeSet::new());
-    let take = |Listed { metadata: ListedMetadata { name, namespace } }: Listed| {
-        if mapping.covers_remote(&ObjectKey::new(namespace.as_str(), name.as_str())) {
-            namespaces.insert(namespace);
+    let take = |key: ObjectKey| {
+        if mapping.covers_remote(&key) {
+            namespaces.insert(key.namespace.to_string());
         }
     };
-    cluster.list_metadata(kind, section.selector.as_str(), usize::MAX, take).await?;
+    cluster.keys(kind, section.selector.as_str(), take).await?;
     Ok(namespaces)
 }
 

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::kinds::{id_of_projects, projects};
+use super::kinds::projects;
 use crate::cluster::{Cluster, Error};
 
 /// The fields of the status, but for those that hossted-operator has as well.
@@ -25,7 +25,7 @@ pub async fn dropped(cluster: &Cluster) -> Result<Option<String>, Error> {
     let dropped = dropped_by(&schema);
     Ok((!dropped.is_empty()).then(|| {
         let fields = dropped.join(", ");
-        format!("the CRD of {} drops {fields}: a restart sends again what they would remember", id_of_projects())
+        format!("the CRD of {} drops {fields}: a restart sends again what they would remember", projects().id())
     }))
 }
 

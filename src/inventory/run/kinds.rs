@@ -7,18 +7,14 @@ use super::super::plan::contents::Content;
 use super::super::plan::identity::GivenId;
 use super::super::plan::revision;
 use crate::cluster::{CanonicalJson, Kind, Projection, WatchId, WatchSpec};
-use crate::config::{ClusterName, ResourceId};
+use crate::config::ClusterName;
 
 /// The Secret of a namespace with the id of its releases.
 pub const SECRET: &str = "uuid";
 /// The name of the projections.
 const PROJECTION: &str = "inventory";
 
-pub fn id_of_projects() -> ResourceId {
-    ResourceId { plural: "hosstedprojects".into(), version: "v1".into(), group: "hossted.com".into() }
-}
-
-/// The same, as its CRD defines it: discovery would say nothing else.
+/// The kind of projects, as its CRD defines it: discovery would say nothing else.
 pub fn projects() -> Kind {
     let mut kind = Kind::core("Hosstedproject", "hosstedprojects", false);
     "hossted.com".clone_into(&mut kind.resource.group);
@@ -50,12 +46,7 @@ fn content(content: Content) -> Kind {
 }
 
 fn id(cluster: &ClusterName, kind: &Kind) -> WatchId {
-    let resource = ResourceId {
-        plural: kind.resource.plural.clone(),
-        version: kind.resource.version.clone(),
-        group: kind.resource.group.clone(),
-    };
-    WatchId { projection: Some(PROJECTION), ..WatchId::all(cluster.clone(), resource) }
+    WatchId { projection: Some(PROJECTION), ..WatchId::all(cluster.clone(), kind.id()) }
 }
 
 /// A built-in kind needs no discovery.
@@ -64,8 +55,8 @@ fn spec(kind: Kind, projection: Projection) -> WatchSpec {
 }
 
 pub fn projects_watch(cluster: &ClusterName) -> (WatchId, WatchSpec) {
-    let spec = WatchSpec { kind: Some(projects()), ..WatchSpec::default() };
-    (WatchId::all(cluster.clone(), id_of_projects()), spec)
+    let kind = projects();
+    (WatchId::all(cluster.clone(), kind.id()), WatchSpec { kind: Some(kind), ..WatchSpec::default() })
 }
 
 /// The watch of the revisions of releases: metadata, of which the labels are read.
