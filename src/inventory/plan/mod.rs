@@ -5,11 +5,13 @@
 //! - [`contents`] and [`quantity`]: what runs in a release, as the caches hold it and as it is reported.
 //! - [`identity`]: the ids of the cluster and of releases. [`body`]: what is sent, its hash and its key.
 //! - [`status`]: what the project's status remembers.
+//! - [`ignored`]: when the condition of ignored projects is written.
 //! - [`index`]: what is known of every release, and what is to be done next.
 
 pub mod body;
 pub mod contents;
 pub mod identity;
+pub mod ignored;
 pub mod index;
 pub mod project;
 mod quantity;

@@ -20,6 +20,7 @@ use tokio::time::Instant;
 
 use super::super::config::Storage;
 use super::super::plan::contents::is_entry;
+use super::super::plan::ignored::IgnoredConditions;
 use super::super::plan::index::{
     Index, IndexStep, Moment, Obstacle, Post, PostKey, ReadFailure, Refusal, Settings, View,
 };
@@ -28,7 +29,6 @@ use super::super::plan::release::Recorded;
 use super::super::plan::status::{Remembered, others};
 use super::caches::{Caches, Homes, Owners};
 use super::follower::Changed;
-use super::ignored::Marks;
 use super::kinds;
 use super::latest::{LatestState, ProjectState};
 use super::poster::{Deliver, Delivered};
@@ -114,7 +114,7 @@ struct Run {
     /// The version of the project after the last write of its status.
     last_written: Option<Arc<str>>,
     /// The conditions of ignored projects.
-    marks: Marks,
+    ignored: IgnoredConditions,
     /// UIDs of projects whose statuses are being written. One that is ignored meanwhile is given its condition afterwards.
     writing: Vec<String>,
 }
@@ -145,7 +145,7 @@ impl Reconciler {
             under_way: FuturesUnordered::new(),
             until: None,
             last_written: None,
-            marks: Marks::default(),
+            ignored: IgnoredConditions::default(),
             writing: Vec::new(),
             reconciler: self,
         };
@@ -215,7 +215,7 @@ impl Run {
         if let Some(index) = &mut self.index {
             index.cluster_changed();
         }
-        self.marks.cluster_changed(Instant::now());
+        self.ignored.cluster_changed(Instant::now());
         self.projects = true;
     }
 
@@ -224,8 +224,8 @@ impl Run {
         let now = Reconciler::now();
         let mut state = ProjectState::Unknown;
         if self.project_demand.is_met() {
-            let is_mark_due = self.marks.until().is_some_and(|until| until <= now.at);
-            if std::mem::take(&mut self.projects) || is_mark_due {
+            let is_condition_due = self.ignored.until().is_some_and(|until| until <= now.at);
+            if std::mem::take(&mut self.projects) || is_condition_due {
                 self.choose(now.at);
             }
             state = match &self.index {
@@ -262,8 +262,8 @@ impl Run {
             }
         }
         // Without the list of projects, no mark can be written.
-        let of_marks = self.marks.until().filter(|_| self.project_demand.is_met());
-        self.until = self.until.into_iter().chain(of_marks).min();
+        let of_ignored = self.ignored.until().filter(|_| self.project_demand.is_met());
+        self.until = self.until.into_iter().chain(of_ignored).min();
         for step in steps {
             self.begin(step);
         }
@@ -325,14 +325,14 @@ impl Run {
 
     /// Gives ignored projects their condition.
     fn mark(&mut self, ignored: &[(Project, Ignored)], now: Instant) {
-        self.marks.retain(|uid| ignored.iter().any(|(project, _)| project.uid == *uid));
+        self.ignored.retain(|uid| ignored.iter().any(|(project, _)| project.uid == *uid));
         for (project, why) in ignored.iter().filter(|(project, _)| !self.writing.contains(&project.uid)) {
             let (reason, message) = why.explanation();
             let status = project.status();
             let ignored = json!({"type": "Ignored", "status": "True", "reason": reason, "message": message});
             let conditions = json!(others(&status).chain([&ignored]).collect::<Vec<_>>());
             let is_marked = status.get("conditions") == Some(&conditions);
-            if !self.marks.begin(&project.uid, reason, is_marked, now) {
+            if !self.ignored.begin(&project.uid, reason, is_marked, now) {
                 continue;
             }
             let test = json!({"op": "test", "path": "/metadata/uid", "value": project.uid});
@@ -448,7 +448,7 @@ impl Run {
         let now = Reconciler::now();
         let end = match done {
             Done::Marked { uid, is_done } => {
-                self.marks.ended(&uid, is_done, now.at);
+                self.ignored.ended(&uid, is_done, now.at);
                 // The reason may have changed meanwhile.
                 self.projects = true;
                 return;
