@@ -12,13 +12,11 @@ use futures::future::OptionFuture;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::context::{FamilyContext, SectionContext};
 use super::family_guard::FamilyGuard;
-use super::family_report::FamilyReport;
 use super::hub_watches::HubWatches;
 use super::pass::{self, Stopped};
-use super::poller_state::{PassOutcome, PollerState};
-use super::reporter::Reporter;
+use super::report::{FamilyReport, Reporter};
+use super::state::{FamilyContext, PassOutcome, PollerState, SectionContext};
 use crate::actor::{Backoff, BoxError, KeyInbox, Scope};
 use crate::cluster::{Identification, Identity, ObjectKey, Watch};
 use crate::guard::GuardedChange;
@@ -147,7 +145,10 @@ impl Poller {
                     PassSchedule::after_failure(ended, delay)
                 }
             };
-            reporter.pass_ended(&state, &self.context.guard, ended - begun);
+            reporter.update(&state.table, &self.context.guard);
+            if state.last_pass == PassOutcome::Complete {
+                reporter.completed(ended - begun);
+            }
             scope.set_state(if state.last_pass == PassOutcome::Held { "held" } else { "waiting" });
             wait_for_next_pass(&self.context, &scope, &mut state, &mut schedule, &mut wakes).await;
         }
@@ -233,7 +234,7 @@ async fn wait_for_next_pass(
             }
         };
         *schedule = retry.map_or(*schedule, |at| schedule.retried(ended, at));
-        reporter.update(state, &context.guard);
+        reporter.update(&state.table, &context.guard);
     }
 }
 

@@ -11,10 +11,9 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::conflict_report::ConflictReport;
-use super::context::FamilyContext;
 use super::owned_index::OwnedIndex;
-use super::poller_state::PollerState;
+use super::report::ConflictReport;
+use super::state::{FamilyContext, PollerState};
 use super::write::{self, Written};
 use crate::actor::Scope;
 use crate::cluster::{Kind, Object, ObjectKey, Retry};
@@ -258,7 +257,7 @@ impl<'p> Apply<'p> {
         }
         if now.saturating_duration_since(self.updated) >= UPDATE_EVERY {
             self.updated = now;
-            reporter.update(self.state, &self.context.guard);
+            reporter.update(&self.state.table, &self.context.guard);
         }
     }
 }

@@ -6,8 +6,7 @@ use futures::FutureExt;
 use tokio::time::Instant;
 
 use super::apply::Apply;
-use super::context::FamilyContext;
-use super::poller_state::PollerState;
+use super::state::{FamilyContext, PollerState};
 use crate::actor::Scope;
 use crate::cluster::{Identification, Objection};
 use crate::db;
@@ -50,7 +49,7 @@ pub(super) async fn run(context: &FamilyContext, scope: &Scope, state: &mut Poll
     let may_clear = !(state.is_first_pass && rows == 0 && !*shared.any_rows.borrow());
     let names = state.table.names();
     let due = state.table.due(names, context.hub.hub_objects(), context.hub.targets(), now, shared.interval);
-    context.reporter.update(state, &context.guard);
+    context.reporter.update(&state.table, &context.guard);
     let mut apply = Apply::new(context, scope, state);
     if may_clear {
         apply.clear(due.without_rows).await;
@@ -100,7 +99,7 @@ async fn wait_for_identification(
             return Err(Stopped::HubUnknown);
         }
         identification.compared(context.family, state.table.compare(context.hub.hub_objects()));
-        context.reporter.update(state, &context.guard);
+        context.reporter.update(&state.table, &context.guard);
     }
     loop {
         match identification.of(context.family) {

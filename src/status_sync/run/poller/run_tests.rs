@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::actor::wait_until_ready;
 use super::pass::recheck;
-use super::poller_state::PollerState;
+use super::state::PollerState;
 use super::{FamilyReport, KeyFollower, Poller, SectionContext};
 use crate::actor::{Scope, key_mailbox};
 use crate::cluster::watch::scripted::Script;
