@@ -74,7 +74,8 @@ impl fmt::Display for ExitReason {
     }
 }
 
-/// An error with its sources, joined by `: `.
+/// An error with its sources, joined by `: `. It must not be one of a cluster: those may quote credentials, which `cluster::full_text`
+/// leaves out.
 pub fn with_sources(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -43,8 +43,7 @@ use tokio::time::Instant;
 use super::access::{Denied, authorize};
 use super::condition::Readiness;
 use super::{History, Refused, Section, Selection, Tree};
-use crate::actor::with_sources;
-use crate::cluster::ClusterStatus;
+use crate::cluster::{ClusterStatus, full_text};
 use crate::http::{Peer, has_own_host};
 use crate::telemetry::{Family, VERSION, render_families, render_process};
 use crate::ui::Page;
@@ -118,7 +117,7 @@ impl From<Denied> for Problem {
             Denied::Remote | Denied::Foreign(_) => StatusCode::FORBIDDEN,
             Denied::NeedsToken | Denied::WrongToken => StatusCode::UNAUTHORIZED,
             Denied::Unreadable(ref error) => {
-                tracing::error!(error = %with_sources(error), "failed to authorize a change");
+                tracing::error!(error = %full_text(error), "failed to authorize a change");
                 StatusCode::SERVICE_UNAVAILABLE
             }
         };
@@ -134,7 +133,7 @@ impl From<Refused> for Problem {
             Refused::Unavailable { .. } => StatusCode::SERVICE_UNAVAILABLE,
             Refused::Failed { .. } => StatusCode::INTERNAL_SERVER_ERROR,
         };
-        Self::new(status, with_sources(&refused))
+        Self::new(status, full_text(&refused))
     }
 }
 
