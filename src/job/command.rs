@@ -26,10 +26,7 @@ pub struct JobCommand {
     execute: Box<Execute>,
 }
 
-type Execute = dyn Fn(&ArgMatches, &Load) -> Result<Order, Error> + Send + Sync;
-
-/// Reads configurations with the sections of all jobs, none of which a command's own job has to name.
-pub type Load = JobList;
+type Execute = dyn Fn(&ArgMatches, &JobList) -> Result<Order, Error> + Send + Sync;
 
 /// The result of parsing a command.
 pub enum Order {
@@ -44,7 +41,7 @@ impl JobCommand {
     pub fn new<A: Args + FromArgMatches>(
         name: &'static str,
         about: &'static str,
-        execute: impl Fn(A, &Load) -> Result<Order, Error> + Send + Sync + 'static,
+        execute: impl Fn(A, &JobList) -> Result<Order, Error> + Send + Sync + 'static,
     ) -> Self {
         Self {
             // The documentation of `A` would overwrite a text that is set before.
@@ -78,8 +75,8 @@ impl JobCommand {
     }
 
     /// Executes the command with its parsed arguments.
-    pub fn execute(&self, matches: &ArgMatches, load: &Load) -> Result<Order, Error> {
-        (self.execute)(matches, load)
+    pub fn execute(&self, matches: &ArgMatches, jobs: &JobList) -> Result<Order, Error> {
+        (self.execute)(matches, jobs)
     }
 
     /// The command line with two dashes, where this command accepts one. Arguments that are no options, such as negative numbers

@@ -11,9 +11,10 @@ use serde_json::{Value, json};
 use super::listing;
 use crate::cluster::full_text;
 use crate::documents::{Kind, Manifest, manifests_of_json, manifests_of_yaml};
+use crate::job::JobList;
 use crate::job::check::say;
 use crate::job::client::{Error, HubAccess, HubClient, encode, filters, path_of, task, told};
-use crate::job::command::{Exit, JobCommand, Load, complain, remark};
+use crate::job::command::{Exit, JobCommand, complain, remark};
 use crate::job::output::{Format, Output, Results, padded, widths, yaml};
 use crate::job::terminal::telling;
 
@@ -78,9 +79,9 @@ struct DeleteCommand {
 }
 
 pub fn commands() -> Vec<JobCommand> {
-    let apply = |command: ApplyCommand, _: &Load| Ok(task(apply(command)));
-    let get = |command: GetCommand, _: &Load| Ok(task(get(command)));
-    let delete = |command: DeleteCommand, _: &Load| Ok(task(delete(command)));
+    let apply = |command: ApplyCommand, _: &JobList| Ok(task(apply(command)));
+    let get = |command: GetCommand, _: &JobList| Ok(task(get(command)));
+    let delete = |command: DeleteCommand, _: &JobList| Ok(task(delete(command)));
     vec![
         JobCommand::new("apply", "Create or change documents of a hub as a file has them", apply),
         JobCommand::new("get", "Show documents of a hub", get),

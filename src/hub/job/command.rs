@@ -16,7 +16,7 @@ use crate::config::setting::Setting;
 use crate::db::DatabaseUrl;
 use crate::db::migrations::Status;
 use crate::documents::{self, SCHEMA};
-use crate::job::command::{Exit, JobCommand, Load, Order, complain};
+use crate::job::command::{Exit, JobCommand, Order, complain};
 use crate::job::output::{Format, Output};
 use crate::job::terminal::telling;
 use crate::job::{Config, Environment, JobList};
@@ -83,7 +83,7 @@ enum MigrateTask {
 }
 
 pub fn commands() -> Vec<JobCommand> {
-    let hub = |command: HubCommand, jobs: &Load| {
+    let hub = |command: HubCommand, jobs: &JobList| {
         let config = alone(config::environment(), *jobs)?;
         Ok(match command.task {
             None => Order::Run(Box::new(config)),
@@ -95,7 +95,7 @@ pub fn commands() -> Vec<JobCommand> {
             }
         })
     };
-    let migrate = |command: MigrateCommand, jobs: &Load| {
+    let migrate = |command: MigrateCommand, jobs: &JobList| {
         let config = alone(config::environment(), *jobs)?;
         Ok(match command.task {
             None => on_section(section(&config), move |hub| migrate(hub, command.format.output).boxed()),

@@ -7,9 +7,10 @@ use serde_json::Value;
 
 use super::client::kind;
 use crate::documents::Kind;
+use crate::job::JobList;
 use crate::job::check::say;
 use crate::job::client::{Error, HubAccess, HubClient, encode, path_of, task};
-use crate::job::command::{Exit, JobCommand, Load, complain};
+use crate::job::command::{Exit, JobCommand, complain};
 use crate::job::output::{Output, one_line, plain, yaml};
 
 /// Records of a page.
@@ -50,7 +51,7 @@ struct HistoryCommand {
 }
 
 pub fn command() -> JobCommand {
-    let history = |command: HistoryCommand, _: &Load| Ok(task(history(command)));
+    let history = |command: HistoryCommand, _: &JobList| Ok(task(history(command)));
     JobCommand::new("history", "Show who changed documents of a hub, when and how", history).after_help(RIGHTS)
 }
 

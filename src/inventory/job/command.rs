@@ -8,8 +8,8 @@ use super::super::config::TokenSource;
 use super::{InventoryJob, InventorySection};
 use crate::config;
 use crate::config::fault::Error;
-use crate::job::command::{JobCommand, Load, Order};
-use crate::job::{Config, Environment};
+use crate::job::command::{JobCommand, Order};
+use crate::job::{Config, Environment, JobList};
 
 /// The part of `towline inventory --help` about the environment.
 const VARIABLES: &str = "\
@@ -34,12 +34,10 @@ struct InventoryCommand {}
 
 /// The command, for the job's list of commands.
 pub fn command() -> JobCommand {
-    let execute = |_: InventoryCommand, _: &Load| Ok(Order::Run(Box::new(alone(config::environment())?)));
+    let execute = |_: InventoryCommand, _: &JobList| Ok(Order::Run(Box::new(alone(config::environment())?)));
     JobCommand::new("inventory", "Run the inventory alone, configured by the environment", execute)
         .after_help(VARIABLES)
 }
-
-// `towline inventory`: the configuration of the inventory alone, from the variables of hossted-operator.
 
 /// Where the admin server listens.
 const LISTEN: &str = "0.0.0.0:8384";

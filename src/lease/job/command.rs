@@ -8,8 +8,8 @@ use clap::Args;
 
 use super::side_car::LeaseFlags;
 use crate::config::Error;
-use crate::job::Config;
-use crate::job::command::{JobCommand, Load, Order};
+use crate::job::command::{JobCommand, Order};
+use crate::job::{Config, JobList};
 
 /// The values of a switch, as for Go's flags.
 const YES: [&str; 6] = ["1", "t", "T", "true", "TRUE", "True"];
@@ -93,7 +93,7 @@ impl LeaseCommand {
 
 /// The command, for the list of the job.
 pub fn command() -> JobCommand {
-    let execute = |command: LeaseCommand, _: &Load| {
+    let execute = |command: LeaseCommand, _: &JobList| {
         let environment = |name: &str| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
         Ok(Order::Run(Box::new(command.config(environment)?)))
     };

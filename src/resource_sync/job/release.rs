@@ -16,11 +16,11 @@ use serde_json::{Value, json};
 use crate::cluster::object::is_of_towline;
 use crate::cluster::{Cluster, Error, FIELD_MANAGER, Kind, Object, ObjectKey, Payload, Request};
 use crate::config::{ClusterName, ResourceId};
-use crate::job::Config;
 use crate::job::check::{collected, reach, say};
-use crate::job::command::{ConfigFile, Exit, JobCommand, Load, Order, complain, remark};
+use crate::job::command::{ConfigFile, Exit, JobCommand, Order, complain, remark};
 use crate::job::output::{Format, Output, Results};
 use crate::job::terminal::{Yes, consent};
+use crate::job::{Config, JobList};
 use crate::resource_sync::config::SyncConfig;
 use crate::resource_sync::job::sections;
 use crate::resource_sync::plan::marks::{Note, local_cluster_mark};
@@ -65,8 +65,8 @@ pub struct ReleaseCommand {
 
 /// The command, for the list of the job.
 pub fn command() -> JobCommand {
-    let execute = |command: ReleaseCommand, load: &Load| {
-        let config = load.load(command.file.path())?;
+    let execute = |command: ReleaseCommand, jobs: &JobList| {
+        let config = jobs.load(command.file.path())?;
         Ok(Order::Task(async move { release(&config, &command).await }.boxed()))
     };
     JobCommand::new("release", "Take a finalizer off that no section of a configuration owns any more", execute)

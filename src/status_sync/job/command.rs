@@ -11,8 +11,8 @@ use crate::config::fault::Error;
 use crate::config::setting::Setting;
 use crate::db::DatabaseUrl;
 use crate::job::check::say;
-use crate::job::command::{Exit, JobCommand, Load, Order, complain};
-use crate::job::{Config, Environment};
+use crate::job::command::{Exit, JobCommand, Order, complain};
+use crate::job::{Config, Environment, JobList};
 
 /// The part of `towline status-sync --help` about the environment.
 const VARIABLES: &str = "\
@@ -39,7 +39,7 @@ struct StatusSyncCommand {
 
 /// The command, for the job's list of commands.
 pub fn command() -> JobCommand {
-    let execute = |command: StatusSyncCommand, _: &Load| {
+    let execute = |command: StatusSyncCommand, _: &JobList| {
         let config = alone(config::environment())?;
         if !command.remove_triggers {
             return Ok(Order::Run(Box::new(config)));
@@ -65,8 +65,6 @@ async fn remove_triggers(section: Option<StatusSyncConfig>) -> Exit {
         }
     }
 }
-
-// `towline status-sync`: the configuration of status sync alone, from the variables of the hub-of-hubs component.
 
 /// Where the admin server listens: the port that the component's probes and Prometheus use.
 const LISTEN: &str = "0.0.0.0:8384";

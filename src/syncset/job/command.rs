@@ -11,8 +11,9 @@ mod resync;
 mod rollout;
 mod which;
 
+use crate::job::JobList;
 use crate::job::client::{Error, task};
-use crate::job::command::{JobCommand, Load};
+use crate::job::command::JobCommand;
 
 /// The part of `--help` about the annotations.
 const ANNOTATIONS: &str = "\
@@ -30,13 +31,13 @@ Exit codes: 0 compared; 1 something could not be compared or would be refused, o
 would change.";
 
 pub fn commands() -> Vec<JobCommand> {
-    let resync = |command: resync::ResyncCommand, _: &Load| Ok(task(resync::resync(command)));
-    let pause = |command: pause::PauseCommand, _: &Load| Ok(task(pause::pause(command)));
-    let resume = |command: pause::ResumeCommand, _: &Load| Ok(task(pause::resume(command)));
-    let explain = |command: explain::ExplainCommand, _: &Load| Ok(task(explain::explain(command)));
-    let diff = |command: diff::DiffCommand, _: &Load| Ok(task(diff::diff(command)));
-    let failures = |command: failures::FailuresCommand, _: &Load| Ok(task(failures::failures(command)));
-    let rollout = |command: rollout::RolloutCommand, _: &Load| Ok(task(rollout::rollout(command)));
+    let resync = |command: resync::ResyncCommand, _: &JobList| Ok(task(resync::resync(command)));
+    let pause = |command: pause::PauseCommand, _: &JobList| Ok(task(pause::pause(command)));
+    let resume = |command: pause::ResumeCommand, _: &JobList| Ok(task(pause::resume(command)));
+    let explain = |command: explain::ExplainCommand, _: &JobList| Ok(task(explain::explain(command)));
+    let diff = |command: diff::DiffCommand, _: &JobList| Ok(task(diff::diff(command)));
+    let failures = |command: failures::FailuresCommand, _: &JobList| Ok(task(failures::failures(command)));
+    let rollout = |command: rollout::RolloutCommand, _: &JobList| Ok(task(rollout::rollout(command)));
     vec![
         JobCommand::new("resync", "Compare clusters with everything that syncsets want of them, now", resync)
             .after_help(RESYNC_INVENTORY),
