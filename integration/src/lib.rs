@@ -15,6 +15,7 @@
 //! | [`hub`] | replicas of the hub, and clients of its REST API |
 //! | [`towline`] | the daemon, killed and asked |
 //! | [`commands`] | commands with each `-o`, and `kubectl towline` |
+//! | [`pod`] | the pod of a Deployment, with its volumes and its account, as a process of the test |
 //! | [`kubelet`] | a node that is played: forwards ports of pods to processes of a test |
 //! | [`helm`], [`sink`] | releases, and an HTTP API that records what is posted to it |
 //! | [`reference`] | the Go controller that the bench compares with |
@@ -41,6 +42,7 @@ pub mod hub;
 pub mod kubelet;
 pub mod leaf_hubs;
 pub mod load;
+pub mod pod;
 pub mod port;
 pub mod postgres;
 mod process;

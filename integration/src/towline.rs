@@ -20,6 +20,8 @@ use crate::{Error, eventually, programs};
 
 /// Goes over the admin address of the configuration file.
 const LISTEN: &str = "TOWLINE__DAEMON__LISTEN";
+/// Of the image.
+const ENTRYPOINT: &str = "/usr/bin/towline";
 
 /// Waits until the state of a section says with which settings it runs.
 pub async fn settings_noted(cluster: &Client, namespace: &str, section: &str, limit: Duration) -> Result<(), Error> {
@@ -52,35 +54,62 @@ impl Towline {
     /// Runs `towline run` with this configuration, and this environment over it. The admin address is a free port,
     /// whatever the configuration says. Returns at once: [`Towline::wait_ready`] waits.
     pub async fn start(config: &str, env: &[(&str, &str)]) -> Result<Self, Error> {
-        Self::start_program(programs::towline().await?, Vec::new(), config, env).await
+        let room = Room::new("towline")?;
+        let args = run_args(&room.write("towline.toml", config)?);
+        Self::start_program(room, programs::towline().await?, args, env).await
     }
 
-    /// The same as in a pod: this directory is where a pod's service account is mounted. Nobody else sees it there.
-    pub async fn start_in_pod(config: &str, env: &[(&str, &str)], account: &Path) -> Result<Self, Error> {
-        const SCRIPT: &str = "set -e; account=$1; shift; mount -t tmpfs none /run; \
-            mkdir -p /run/secrets/kubernetes.io/serviceaccount; \
-            mount --rbind \"$account\" /run/secrets/kubernetes.io/serviceaccount; exec \"$@\"";
-        let mut args: Vec<OsString> =
+    /// Runs the binary as a container of the image runs: with these arguments and this environment, as its user, and in a root that
+    /// nobody can write, which has the system's libraries and what is mounted: each path here, and where it is in the container.
+    pub async fn start_in_container(
+        args: &[&str],
+        env: &[(&str, &str)],
+        mounts: &[(PathBuf, &str)],
+    ) -> Result<Self, Error> {
+        Self::in_container(Room::new("container")?, args, env, mounts).await
+    }
+
+    /// The same with a directory of its own, in which there may be what is mounted.
+    pub(crate) async fn in_container(
+        room: Room,
+        args: &[&str],
+        env: &[(&str, &str)],
+        mounts: &[(PathBuf, &str)],
+    ) -> Result<Self, Error> {
+        const SCRIPT: &str = r#"set -e; root=$1; shift; mount -t tmpfs none "$root"
+            for path in /lib /lib64 /usr/lib /etc/ssl /proc /dev; do
+                [ ! -e $path ] || { mkdir -p "$root$path"; mount --rbind $path "$root$path"; }
+            done
+            while [ "$1" != -- ]; do
+                if [ -d "$1" ]; then mkdir -p "$root$2"; else mkdir -p "$root${2%/*}"; touch "$root$2"; fi
+                mount --rbind "$1" "$root$2"; shift 2
+            done
+            mount -o remount,ro "$root"
+            exec unshare --user --map-user=65532 --map-group=65532 --root "$root" "$@""#;
+        let root = room.join("root");
+        std::fs::create_dir(&root).map_err(Error::file("create", &root))?;
+        let mut of_shell: Vec<OsString> =
             ["--map-root-user", "--mount", "--propagation", "private", "sh", "-c", SCRIPT, "sh"].map(Into::into).into();
-        args.extend([account.into(), programs::towline().await?.into()]);
-        Self::start_program("unshare".into(), args, config, env).await
+        of_shell.extend([root.into(), programs::towline().await?.into(), ENTRYPOINT.into()]);
+        for (here, there) in mounts {
+            of_shell.extend([here.into(), there.into()]);
+        }
+        of_shell.extend(["--", ENTRYPOINT].iter().chain(args).map(Into::into));
+        Self::start_program(room, "unshare".into(), of_shell, env).await
     }
 
-    /// Runs a program with these arguments and those of `towline run` after them.
+    /// Runs a program with these arguments. The admin address is a free port.
     async fn start_program(
+        room: Room,
         binary: PathBuf,
-        mut args: Vec<OsString>,
-        config: &str,
+        args: Vec<OsString>,
         env: &[(&str, &str)],
     ) -> Result<Self, Error> {
-        let room = Room::new("towline")?;
-        room.write("towline.toml", config)?;
         let port = Port::take()?;
         let mut env: Vec<_> = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let address = port.address();
         env.push((LISTEN.to_owned(), address.to_string()));
         let (config, log) = (room.join("towline.toml"), room.join("towline.log"));
-        args.extend(run_args(&config));
         let process = Process::start(spec(&binary, &args, &env, &log)).await?;
         let admin = Admin { http: Http::to(address) };
         Ok(Self { process, admin, binary, args, env, config, log, address, _port: Some(port), _room: Some(room) })
@@ -122,16 +151,7 @@ impl Towline {
     /// Runs the command of a single job with this environment.
     async fn start_alone(command: &str, env: &[(&str, &str)]) -> Result<Self, Error> {
         let binary = programs::towline().await?;
-        let room = Room::new(command)?;
-        let port = Port::take()?;
-        let mut env: Vec<_> = env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        let address = port.address();
-        env.push((LISTEN.to_owned(), address.to_string()));
-        let args: Vec<OsString> = vec![command.into()];
-        let (config, log) = (room.join("none"), room.join("towline.log"));
-        let process = Process::start(spec(&binary, &args, &env, &log)).await?;
-        let admin = Admin { http: Http::to(address) };
-        Ok(Self { process, admin, binary, args, env, config, log, address, _port: Some(port), _room: Some(room) })
+        Self::start_program(Room::new(command)?, binary, vec![command.into()], env).await
     }
 
     /// Runs `towline run` with a file as it is, in the working directory of this process. `listen` is the admin address

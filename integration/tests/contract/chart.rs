@@ -33,7 +33,7 @@ const NAMESPACE: &str = "chart";
 const PRESETS: [&str; 9] =
     ["edge", "edge-replicated", "hub", "hub-syncsets", "inventory", "lease", "rabbitmq", "status-sync", "trial"];
 
-fn repository(path: &str) -> PathBuf {
+pub(crate) fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }
 
@@ -104,14 +104,14 @@ impl Release {
 }
 
 /// Verb, group, resource with its subresource, namespace (empty: all), and name (empty: any).
-type Permission = [String; 5];
+pub(crate) type Permission = [String; 5];
 
 fn texts(list: &Value) -> Vec<&str> {
     list.as_array().map(|list| list.iter().map(|text| text.as_str().unwrap()).collect()).unwrap_or_default()
 }
 
 /// What roles grant, rule by rule taken apart. Those without a namespace of their own are for this one.
-fn permissions<'r>(roles: impl IntoIterator<Item = &'r Value>, own_namespace: &str) -> BTreeSet<Permission> {
+pub(crate) fn permissions<'r>(roles: impl IntoIterator<Item = &'r Value>, own_namespace: &str) -> BTreeSet<Permission> {
     let mut granted = BTreeSet::new();
     for role in roles {
         let namespace = match (role["kind"].as_str().unwrap(), role["metadata"]["namespace"].as_str()) {

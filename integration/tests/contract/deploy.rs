@@ -1,4 +1,4 @@
-//! What `deploy/` holds is taken by a real API server, as people apply it.
+//! What `deploy/` holds is taken by a real API server, as people apply and install it, and runs there.
 
 #![expect(
     clippy::unwrap_used,
@@ -99,7 +99,7 @@ async fn admitted(client: &Client) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_directory_that_people_apply_is_taken_by_an_api_server() {
+async fn what_people_apply_is_taken_by_an_api_server_and_what_they_install_runs_and_is_forbidden_nothing() {
     let plane = ControlPlane::start(Options::named("deploy").with_crds(&[crds::DATABASES])).await.unwrap();
     let client = plane.client(users::ADMIN).await.unwrap();
     for (plural, kind) in [("podmonitors", "PodMonitor"), ("prometheusrules", "PrometheusRule")] {
@@ -151,6 +151,7 @@ async fn every_directory_that_people_apply_is_taken_by_an_api_server() {
     }
     super::chart::is_taken(&kubeconfig, &client).await;
     super::chart::is_installed_and_upgraded(&kubeconfig, &client).await;
+    super::installed::runs_with_what_it_is_given(&plane).await;
     super::start::is_as_the_page_says(&plane, &client).await;
     plane.stop().await.unwrap();
 }

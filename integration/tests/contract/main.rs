@@ -8,6 +8,7 @@ mod deploy;
 mod fixtures;
 mod health;
 mod hub_contract;
+mod installed;
 mod start;
 mod templates;
 

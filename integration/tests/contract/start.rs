@@ -1,5 +1,5 @@
-//! Runs the blocks of docs/start.md, one after the other, against a real API server. The test does what a node would do: it runs the daemon
-//! with the configuration of its pod, on another database, and `kubectl exec` runs the program.
+//! Runs the blocks of docs/start.md, one after the other, against a real API server. The test does what a node would do: it runs the pod
+//! on another database, and `kubectl exec` runs the program.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -9,9 +9,9 @@ use std::time::Duration;
 use integration::control_plane::ControlPlane;
 use integration::port::Port;
 use integration::postgres::{HUB, Transport};
-use integration::{Postgres, Towline, eventually, programs, users};
+use integration::{Postgres, Towline, eventually, pod, programs, users};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::api::PostParams;
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
 use tokio::process::Command;
@@ -109,21 +109,16 @@ async fn authority(plane: &ControlPlane, client: &Client) {
     maps.create(&PostParams::default(), &serde_json::from_value(map).unwrap()).await.unwrap();
 }
 
-/// What the kubelet does with the pod of the release.
-async fn daemon(client: &Client, terminal: &Terminal, hub: &Port, database: &str) -> Towline {
-    let configuration = Api::<ConfigMap>::namespaced(client.clone(), "start").get("towline.config").await.unwrap();
-    let configuration = configuration.data.unwrap().remove("towline.toml").unwrap();
-    let secret = Api::<Secret>::namespaced(client.clone(), "start").get("towline-hub").await.unwrap();
-    assert!(secret.data.unwrap().contains_key("POSTGRES_PARAMS"));
-    let file = terminal.directory.join("database");
-    fs::write(&file, database).unwrap();
-    let mounted = "/etc/towline/database/POSTGRES_PARAMS";
-    assert!(configuration.contains(mounted), "{configuration}");
-    let configuration = configuration.replace(mounted, file.to_str().unwrap());
+/// The pod of the release, on another database than the page's.
+async fn daemon(plane: &ControlPlane, client: &Client, hub: &Port, database: &str) -> Towline {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), "start");
+    assert!(secrets.get("towline-hub").await.unwrap().data.unwrap().contains_key("POSTGRES_PARAMS"));
+    let another = Patch::Merge(json!({"stringData": {"POSTGRES_PARAMS": database}}));
+    secrets.patch("towline-hub", &PatchParams::default(), &another).await.unwrap();
     let listen = hub.address().to_string();
     // The API server is on this machine.
     let env = [("TOWLINE__HUB__LISTEN", listen.as_str()), ("TOWLINE__SYNCSETS__ALLOW", "local-networks")];
-    let daemon = Towline::start(&configuration, &env).await.unwrap();
+    let daemon = pod::run(plane, "start", "towline", &env).await.unwrap();
     daemon.wait_ready(LIMIT).await.unwrap();
     daemon
 }
@@ -132,12 +127,14 @@ pub(crate) async fn is_as_the_page_says(plane: &ControlPlane, client: &Client) {
     let blocks: [String; 6] = blocks().try_into().unwrap();
     let [install, register, look, break_it, mend, remove] = &blocks;
     let server = Postgres::start("start", Transport::Plain).await.unwrap();
-    let database = server.hub_database("start").await.unwrap().url(HUB);
+    let database = server.hub_database("start").await.unwrap();
+    // A container has no file of names.
+    let database = database.url_by(HUB, &database.address().to_string());
     let hub = Port::take().unwrap();
     let terminal = Terminal::new(plane, &hub);
     terminal.run(install).await.unwrap();
     authority(plane, client).await;
-    let daemon = daemon(client, &terminal, &hub, &database).await;
+    let daemon = daemon(plane, client, &hub, &database).await;
     terminal.run(register).await.unwrap();
     let says = async |what: &str, block: &str, expected: &str| {
         eventually(what, LIMIT, async || match terminal.run(block).await {

@@ -202,10 +202,18 @@ fn in_a_pod_the_service_account_is_used_and_its_token_rotated() {
         let mut files = Mounted::at(lane.edge.directory().join("in-pod"), &["token", "ca.crt", "namespace"]);
         let first = edge.issue().await;
         files.swap(&[("token", &first), ("ca.crt", &authority), ("namespace", "default")]);
-        let hub = Lane::cluster("hub", &lane.hub.kubeconfig(users::TOWLINE).unwrap());
-        let config = hub + "[clusters.edge]\nin_cluster = true\n" + &lane.section("lane", "");
+        let hub = lane.hub.kubeconfig(users::TOWLINE).unwrap();
+        let config = Lane::cluster("hub", &hub) + "[clusters.edge]\nin_cluster = true\n" + &lane.section("lane", "");
         let env = [("KUBERNETES_SERVICE_HOST", host), ("KUBERNETES_SERVICE_PORT", port)];
-        let towline = Towline::start_in_pod(&config, &env, &files.path).await.unwrap();
+        let file = lane.edge.directory().join("in-pod.toml");
+        fs::write(&file, config).unwrap();
+        let mounts = [
+            (file, "/etc/towline/towline.toml"),
+            (hub.clone(), hub.to_str().unwrap()),
+            (files.path.clone(), "/var/run/secrets/kubernetes.io/serviceaccount"),
+        ];
+        let args = ["run", "--config", "/etc/towline/towline.toml"];
+        let towline = Towline::start_in_container(&args, &env, &mounts).await.unwrap();
         towline.wait_ready(LIMIT).await.unwrap();
         let before = lane.in_step("with the first token").await;
         let audit = lane.edge.audit().unwrap();
