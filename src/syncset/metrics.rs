@@ -134,7 +134,10 @@ impl SyncsetMetrics {
             let rollouts = counted.rollouts.get(&group).copied().unwrap_or_default();
             gauge!(ROLLOUTS, "state" => group.as_str()).set(count(rollouts));
         }
-        guard::record_held(&self.section, &[(GuardedChange::Delete, counted.suspended.len())].into());
+        guard::record_held(
+            &self.section,
+            &[(GuardedChange::Delete, counted.suspended.len() + counted.more_suspended)].into(),
+        );
         gauge!(DISPATCH_LAG_SECONDS).set(counted.dispatcher.lag.unwrap_or_default());
         gauge!(WORK_OLDEST_SECONDS).set(counted.work.oldest.unwrap_or_default());
     }

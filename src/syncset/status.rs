@@ -30,8 +30,6 @@ use counter::{Counter, Latest};
 
 /// Names in the section's message.
 const MOST_NAMES: usize = 3;
-/// Held syncsets in the section's report; all are in the list of what is held.
-const MOST_HELD: usize = 20;
 const NO_CLUSTER: &str = "no cluster answers";
 const NOT_COUNTED: &str = "the clusters have not been counted yet";
 
@@ -101,12 +99,13 @@ fn facts(latest: &Latest) -> Facts {
 fn objects(counted: &Counted) -> Objects {
     let mut objects = Objects::counted(counted.states.iter().map(|(state, count)| (state.of_object(), *count)));
     objects.oldest = counted.oldest;
-    let held = counted.suspended.iter().take(MOST_HELD).map(held);
+    let held = counted.suspended.iter().map(held);
     let stopped = counted.stopped.iter().map(stopped);
     let failures = counted.failures.iter().map(failure);
     objects.not_in_step =
         held.chain(stopped).chain(failures).chain(counted.unreachable.iter().map(unreachable)).collect();
     let all = counted.suspended.len()
+        + counted.more_suspended
         + counted.stopped.len()
         + counted.more_stopped
         + counted.of(SyncState::Failing)
@@ -123,7 +122,9 @@ fn because(counted: &Counted) -> String {
         some => (some, true),
     };
     let mut names: Vec<String> = chosen.iter().take(MOST_NAMES).map(|suspended| suspended.label()).collect();
-    let others = chosen.len() - names.len();
+    // Those that an approval does not help are read last.
+    let more = if chosen.len() == counted.suspended.len() { counted.more_suspended } else { 0 };
+    let others = chosen.len() - names.len() + more;
     if others > 0 {
         names.push(format!("{others} others"));
     }
@@ -172,7 +173,7 @@ fn report(latest: &Latest) -> Value {
     json!({
         "as_of_seconds": latest.counted_at.map(|at| at.elapsed().as_secs()),
         "clusters": states,
-        "held_syncsets": counted.suspended.len(),
+        "held_syncsets": counted.suspended.len() + counted.more_suspended,
         "rollouts": rollouts,
         "refused_kubeconfigs": counted.refused,
         "dispatcher": {
@@ -317,6 +318,7 @@ mod tests {
             refused: 0,
             unreachable: Vec::new(),
             suspended: Vec::new(),
+            more_suspended: 0,
             rollouts: [(RolloutGroup::Stopped, 1)].into(),
             stopped: Vec::new(),
             more_stopped: 0,
@@ -413,6 +415,11 @@ mod tests {
         let message = "deletions of SelectorSyncSet monitoring, SelectorSyncSet monitoring, SelectorSyncSet monitoring, \
             2 others wait for `towline approve syncsets`; 3 failing, 2 unreachable";
         assert_eq!(of(&counted), Condition::new(SectionState::Held, message));
+        counted.more_suspended = 10;
+        let message = "deletions of SelectorSyncSet monitoring, SelectorSyncSet monitoring, SelectorSyncSet monitoring, \
+            12 others wait for `towline approve syncsets`; 3 failing, 2 unreachable";
+        assert_eq!(of(&counted), Condition::new(SectionState::Held, message));
+        counted.more_suspended = 0;
         // An approval does not help the others.
         for suspended in &mut counted.suspended[1..] {
             (suspended.cause, suspended.name) = (Cause::Unreadable, "unreadable".to_owned());

@@ -10,8 +10,8 @@ use super::{NAMESPACE, SELECTOR, SyncsetApi, places};
 use crate::documents::{Filter, Kind, Problem, ProblemKind};
 use crate::job::routes::{ApiRequest, QueryParameter, QueryValue, Reach, Right};
 use crate::syncset::run::counts::SyncState;
-use crate::syncset::run::counts::fleet::{self, ListedCluster, Places, Selection, States, SyncsetName, states_within};
-use crate::syncset::run::dispatch::{DispatchError, SuspendedSyncset, suspended};
+use crate::syncset::run::counts::fleet::{self, ListedCluster, Selection, States, SyncsetName, states_within};
+use crate::syncset::run::dispatch::{DispatchError, SuspendedSyncset, suspended_within};
 
 /// Most groups, held syncsets, and clusters of an answer.
 const MOST: u32 = 200;
@@ -145,11 +145,13 @@ pub(super) async fn count(api: Arc<SyncsetApi>, request: ApiRequest) -> Result<F
     let label = request.parameter("groupBy").filter(|label| !label.is_empty());
     let fleet::Counts { states, groups, more } = states_within(&api.database, &places, label, i64::from(MOST)).await?;
     let is_everywhere = request.rights.reach(Right::Read) == Reach::Everywhere;
-    let mut held = suspended(&api.database).await.map_err(unreadable)?;
-    held.retain(|held| is_shown(&held.namespace, &places, is_everywhere));
-    let most = usize::try_from(MOST).unwrap_or_default();
-    let held_more = held.len().saturating_sub(most);
-    held.truncate(most);
+    let mut of_held = places;
+    // One without a namespace concerns the clusters of all of them.
+    if is_everywhere && let Some(names) = &mut of_held.names {
+        names.push(String::new());
+    }
+    let held = suspended_within(&api.database, |parameters| of_held.condition(parameters), Some(i64::from(MOST)));
+    let (held, held_more) = held.await.map_err(unreadable)?;
     let group = |(value, states): (Option<String>, States)| FleetGroup {
         value,
         clusters: states.values().sum(),
@@ -160,21 +162,9 @@ pub(super) async fn count(api: Arc<SyncsetApi>, request: ApiRequest) -> Result<F
         states: by_name(&states),
         groups: groups.into_iter().map(group).collect(),
         groups_more: more,
-        held: held.iter().map(of_held).collect(),
+        held: held.iter().map(shown).collect(),
         held_more,
     })
-}
-
-/// Whether a syncset of this namespace is shown. One without a namespace concerns the clusters of all of them.
-fn is_shown(namespace: &str, places: &Places, is_everywhere: bool) -> bool {
-    match &places.names {
-        _ if namespace.is_empty() => is_everywhere,
-        None => true,
-        Some(names) => {
-            names.iter().any(|name| name == namespace)
-                || places.prefixes.iter().any(|prefix| namespace.starts_with(prefix))
-        }
-    }
 }
 
 /// All states, so that none disappears from the answer with its last cluster.
@@ -183,7 +173,7 @@ fn by_name(states: &States) -> BTreeMap<String, usize> {
     SyncState::ALL.into_iter().map(|state| (state.as_str().to_owned(), count(state))).collect()
 }
 
-fn of_held(held: &SuspendedSyncset) -> HeldSyncSet {
+fn shown(held: &SuspendedSyncset) -> HeldSyncSet {
     HeldSyncSet {
         syncset: held.label(),
         clusters: held.clusters,

@@ -13,7 +13,7 @@ use crate::syncset::plan::action::PAUSES;
 use crate::syncset::plan::health::HealthState;
 use crate::syncset::plan::rollout::{ProgressReason, RolloutPhase};
 use crate::syncset::plan::status::Unreachable;
-use crate::syncset::run::dispatch::{DispatchError, SuspendedSyncset, suspended};
+use crate::syncset::run::dispatch::{DispatchError, SuspendedSyncset, suspended_within};
 use crate::syncset::run::paused::{is_paused, pause};
 use crate::syncset::run::rollouts::{ShownRollout, stopped_rollouts};
 use fleet::Places;
@@ -21,6 +21,8 @@ use fleet::Places;
 /// Failures that are shown, and clusters that do not answer.
 const MOST_FAILURES: i64 = 20;
 const MOST_UNREACHABLE: i64 = 20;
+/// Syncsets whose deletions are held, and are shown.
+const MOST_SUSPENDED: i64 = 20;
 /// Rollouts that have stopped or gone back, and are shown.
 const MOST_STOPPED: i64 = 20;
 /// Clusters that do not answer and are named beside failures.
@@ -82,7 +84,10 @@ pub struct Counted {
     pub refused: usize,
     /// The clusters that are not reachable, those with a refused kubeconfig first; not all if they are many.
     pub unreachable: Vec<UnreachableCluster>,
+    /// Syncsets whose deletions are held; not all if they are many.
     pub suspended: Vec<SuspendedSyncset>,
+    /// How many more there are.
+    pub more_suspended: usize,
     pub rollouts: BTreeMap<RolloutGroup, usize>,
     /// Rollouts that have stopped, for whatever reason, or gone back: those first that need somebody; not all if they are many.
     pub stopped: Vec<ShownRollout>,
@@ -290,7 +295,8 @@ impl Counted {
             counted.unreachable = unreachable(database, &pausing).await?;
         }
         counted.failures = failures(database).await?;
-        counted.suspended = suspended(database).await?;
+        let held = suspended_within(database, |_| String::new(), Some(MOST_SUSPENDED)).await?;
+        (counted.suspended, counted.more_suspended) = held;
         let stopped = [RolloutGroup::Paused, RolloutGroup::Stopped, RolloutGroup::Aborted, RolloutGroup::RolledBack];
         if stopped.iter().any(|group| counted.rollouts.contains_key(group)) {
             (counted.stopped, counted.more_stopped) = stopped_rollouts(database, MOST_STOPPED).await?;

@@ -34,7 +34,7 @@ pub use actor::{DispatchObserver, Dispatcher};
 pub use rollout::Rollouts;
 pub(in crate::syncset) use rollout::waves;
 pub(in crate::syncset) use selection::{condition, selected, weight};
-pub use suspended::{SuspendedSyncset, approve, suspended};
+pub use suspended::{SuspendedSyncset, approve, suspended, suspended_within};
 pub use turn::{Dispatch, Turn};
 
 /// Limit of a transaction. It locks the row of the claim, for which a renewal waits 3 s at most and is then repeated.

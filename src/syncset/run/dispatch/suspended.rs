@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use super::{DispatchError, begin_locked, ids};
 use crate::db::{Database, Json, Row, Type, column};
-use crate::documents::{Author, Entry, Kind, WorkQueue};
+use crate::documents::{Author, Entry, Kind, Parameters, WorkQueue};
 use crate::status::HeldObject;
 use crate::syncset::plan::guard::Cause;
 
@@ -34,15 +34,43 @@ pub struct SuspendedSyncset {
     pub since: Option<Timestamp>,
 }
 
-const COLUMNS: &str = "syncset::text, kind, namespace, name, coalesce(cause, ''), clusters, tracks, to_json(since) #>> '{}', generation, revision, \
-     (select coalesce(sum(greatest(l.objects - l.approved, 0)), 0)::int8 from towline_lost l where l.syncset = towline_guard.syncset)";
+const QUERY: &str = "held_syncsets";
 
-/// What is suspended, sorted by kind and name.
+/// What is suspended, sorted by kind and name: all of it, for who lists or approves that.
 pub async fn suspended(database: &Database) -> Result<Vec<SuspendedSyncset>, DispatchError> {
-    const QUERY: &str = "held_syncsets";
-    let text = format!("select {COLUMNS} from towline_guard where held order by kind desc, namespace, name, syncset");
-    let rows = database.all(QUERY, &text, &[]).await?;
-    rows.iter().map(|row| SuspendedSyncset::of(QUERY, row)).collect()
+    Ok(suspended_within(database, |_| String::new(), None).await?.0)
+}
+
+/// What is suspended of the syncsets `c` for which a condition holds, which is preceded by `and`: at most so much, those last that nobody can
+/// approve; and how much more there is.
+pub async fn suspended_within(
+    database: &Database,
+    within: impl FnOnce(&mut Parameters) -> String,
+    most: Option<i64>,
+) -> Result<(Vec<SuspendedSyncset>, usize), DispatchError> {
+    let mut parameters = Parameters::default();
+    let within = within(&mut parameters);
+    let limit = most.map(|most| format!(" limit {}", parameters.number(most))).unwrap_or_default();
+    let text = format!(
+        "with shown as materialized (select c.*, count(*) over () as total from towline_guard c where c.held{within} \
+           order by c.cause is not distinct from 'unreadable', c.kind desc, c.namespace, c.name, c.syncset{limit}) \
+         select syncset::text, kind, namespace, name, coalesce(cause, ''), clusters, tracks, to_json(since) #>> '{{}}', generation, revision, \
+           (select coalesce(sum(greatest(l.objects - l.approved, 0)), 0)::int8 from towline_lost l where l.syncset = shown.syncset), total \
+         from shown order by cause is not distinct from 'unreadable', kind desc, namespace, name, syncset"
+    );
+    let rows = database.all(QUERY, &text, &parameters.as_params()).await?;
+    let total = rows.first().map_or(Ok(0), |row| column::<i64>(QUERY, row, 11))?;
+    let more = usize::try_from(total).unwrap_or_default().saturating_sub(rows.len());
+    Ok((rows.iter().map(|row| SuspendedSyncset::of(QUERY, row)).collect::<Result<_, _>>()?, more))
+}
+
+/// The condition on `c` that it is the syncset that [`SuspendedSyncset::argument`] or an id names.
+fn is_named(name: &str, parameters: &mut Parameters) -> String {
+    let name = parameters.text(name);
+    format!(
+        " and (c.syncset::text = {name} or c.name <> '' \
+           and case c.namespace when '' then c.name else c.namespace || '/' || c.name end = {name})"
+    )
 }
 
 /// Approves the deletions of a syncset by its name (`namespace/name`, or `name` of a `SelectorSyncSet`) or its id, or of all, and asks for
@@ -53,10 +81,12 @@ pub async fn approve(
     name: Option<&str>,
     by: &Author,
 ) -> Result<Vec<SuspendedSyncset>, DispatchError> {
-    let mut found: Vec<SuspendedSyncset> =
-        suspended(database).await?.into_iter().filter(|suspended| suspended.cause != Cause::Unreadable).collect();
+    let mut found = match name {
+        Some(name) => suspended_within(database, |parameters| is_named(name, parameters), None).await?.0,
+        None => suspended(database).await?,
+    };
+    found.retain(|suspended| suspended.cause != Cause::Unreadable);
     if let Some(name) = name {
-        found.retain(|suspended| suspended.argument() == name || suspended.id.to_string() == name);
         // A syncset that is gone may have had the name of one that exists. An id is unambiguous.
         if found.len() > 1 && found.iter().all(|suspended| suspended.id.to_string() != name) {
             let ids =
