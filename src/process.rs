@@ -12,8 +12,12 @@ use crate::{app, check, rbac};
 /// Carries out a command line, whose first argument is the program. The `towline` binary has the jobs of
 /// [`crate::jobs::JOBS`]; another binary can have more.
 pub fn execute(jobs: JobList, arguments: impl IntoIterator<Item = OsString>) -> Exit {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
     // kube's TLS takes the process's default provider; fails only where one is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
+    if cli::completed(jobs, &arguments, &mut std::io::stdout()) {
+        return Exit::Done;
+    }
     match cli::parse(arguments, jobs).unwrap_or_else(|error| error.exit()) {
         Given::Own(Command::Run(file)) => with_config(jobs.load(file.path()), |config| run(config, jobs)),
         Given::Own(Command::Check(command)) => {
@@ -30,7 +34,7 @@ pub fn execute(jobs: JobList, arguments: impl IntoIterator<Item = OsString>) -> 
             };
             with_config(jobs.load(command.file.path()), print)
         }
-        Given::Own(Command::Completion { shell }) => written(cli::complete(jobs, shell, &mut std::io::stdout())),
+        Given::Own(Command::Completion { shell }) => written(cli::completion_script(shell, &mut std::io::stdout())),
         Given::Own(Command::Man { directory }) => written(cli::man_pages(jobs, &directory)),
         Given::Own(Command::Remote(remote)) => {
             block_on(async { answered(remote.execute(&mut std::io::stdout()).await) })

@@ -120,7 +120,7 @@ pub fn path_of(kind: Kind, namespace: Option<&str>, name: &str) -> Result<String
     match (kind.is_namespaced(), namespace) {
         (true, Some(namespace)) => Ok(format!("/v1/{}/{namespace}/{name}", kind.plural())),
         (false, None) => Ok(format!("/v1/{}/{name}", kind.plural())),
-        (true, None) => Err(Error::Name(format!("{} have a namespace: NAMESPACE/NAME or --namespace", kind.plural()))),
+        (true, None) => Err(Error::Name(format!("{} have a namespace: NAMESPACE/NAME", kind.plural()))),
         (false, Some(_)) => Err(Error::Name(format!("{} have no namespace", kind.plural()))),
     }
 }

@@ -20,9 +20,6 @@ pub struct JobCommand {
     pub arguments: clap::Command,
     /// Whether its long options may also have one dash, as in Go's `flag` package.
     pub takes_single_dashes: bool,
-    /// Whether it is also a command of `kubectl towline`: a client of the hub's API without an option that means something else there, as
-    /// `--namespace` does.
-    pub is_of_plugin: bool,
     execute: Box<Execute>,
 }
 
@@ -47,10 +44,9 @@ impl JobCommand {
             // The documentation of `A` would overwrite a text that is set before.
             arguments: A::augment_args(clap::Command::new(name)).about(about).long_about(None),
             takes_single_dashes: false,
-            is_of_plugin: false,
-            execute: Box::new(move |matches, load| {
+            execute: Box::new(move |matches, jobs| {
                 // The command that `A` defines has parsed the arguments.
-                execute(A::from_arg_matches(matches).unwrap_or_else(|error| error.exit()), load)
+                execute(A::from_arg_matches(matches).unwrap_or_else(|error| error.exit()), jobs)
             }),
         }
     }
@@ -65,12 +61,6 @@ impl JobCommand {
     #[must_use]
     pub fn with_single_dashes(mut self) -> Self {
         self.takes_single_dashes = true;
-        self
-    }
-
-    #[must_use]
-    pub fn also_of_plugin(mut self) -> Self {
-        self.is_of_plugin = true;
         self
     }
 
@@ -146,9 +136,16 @@ pub fn complain(text: &str) {
     eprintln!("towline: {text}");
 }
 
+/// Whether somebody was warned of a server of another release, or is not to be.
+static WARNED: AtomicBool = AtomicBool::new(false);
+
+/// Where nobody wants a warning.
+pub fn compare_no_releases() {
+    WARNED.store(true, Ordering::Relaxed);
+}
+
 /// Warns once if a server is of another minor release than this program.
 pub fn compare_releases(headers: &HeaderMap) {
-    static WARNED: AtomicBool = AtomicBool::new(false);
     let server = headers.get(SERVER).and_then(|server| server.to_str().ok());
     if let Some(warning) = server.and_then(|server| of_another_release(server, RELEASE))
         && !WARNED.swap(true, Ordering::Relaxed)

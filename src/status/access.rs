@@ -18,7 +18,7 @@ const LONGEST_TOKEN: u64 = 4096;
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Denied {
     /// There is a token, and the request has none.
-    #[error("changes need the admin token: --token-file FILE, or TOWLINE_ADMIN_TOKEN_FILE")]
+    #[error("changes need the admin token: --token-file FILE")]
     NeedsToken,
     #[error("without daemon.admin_token_file changes are only accepted from programs of the daemon's machine")]
     Remote,

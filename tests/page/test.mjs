@@ -299,7 +299,7 @@ try {
       assert.equal(request.method(), 'POST');
       assert.equal(url.searchParams.get('digest'), 'of 2', 'what was shown is what is approved');
       const given = request.headers().authorization;
-      if (!given) return {refused: 401, error: 'changes need the admin token: --token-file FILE, or TOWLINE_ADMIN_TOKEN_FILE'};
+      if (!given) return {refused: 401, error: 'changes need the admin token: --token-file FILE'};
       if (given !== 'Bearer sesame') return {refused: 401, error: 'wrong admin token'};
       approved += 1;
       return {approved: 2, remembered: false, reason: 'the approval covers only what is held now'};

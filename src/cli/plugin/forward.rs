@@ -35,7 +35,7 @@ pub struct PodChoice {
     #[arg(long, global = true, value_name = "NAME")]
     pub(super) context: Option<String>,
     /// Namespace of the release
-    #[arg(short, long, global = true, value_name = "NAME")]
+    #[arg(id = "of_release", short = 'n', long = "namespace", global = true, value_name = "NAME")]
     pub(super) namespace: Option<String>,
     /// Look for the release in all namespaces
     #[arg(short = 'A', long, global = true)]

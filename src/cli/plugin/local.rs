@@ -15,7 +15,7 @@ use super::error::Error;
 use super::forward::{Forwarded, Pods};
 use super::pods::Replica;
 use super::replicas::{NotRun, Said, runner, runs, silent};
-use super::said_by_all;
+use super::{said_by_all, said_of};
 use crate::actor::Backoff;
 use crate::cluster::full_text;
 use crate::job::client::forwarded;
@@ -84,10 +84,9 @@ async fn serve(served: Served, listener: &TcpListener, pods: &Pods, first: Repli
 impl Served {
     /// The replica whose page or API it is.
     async fn chosen(self, pods: &Pods) -> Result<Replica, Error> {
-        let said = said_by_all(pods, "/status?latest=true").await?;
         match self {
-            Self::Page => busiest(&said),
-            Self::Api => Ok(runner(HUB, &said)?.clone()),
+            Self::Page => busiest(&said_by_all(pods, "/status?latest=true").await?),
+            Self::Api => Ok(runner(HUB, &said_of(HUB, pods).await?)?.clone()),
         }
     }
 

@@ -12,20 +12,20 @@ mod replicas;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
-use futures::future::join_all;
+use futures::stream::{FuturesUnordered, StreamExt};
 use http::{Method, StatusCode, Uri};
 use serde_json::Value;
 
 use super::client::{self, Daemon};
 use super::is_typed;
-use super::orders::{ExplainCommand, Remote, ResyncCommand};
+use super::orders::Remote;
 use crate::cluster::full_text;
 use crate::job::JobList;
 use crate::job::command::{Exit, JobCommand, complain};
@@ -37,7 +37,11 @@ use pods::Replica;
 use replicas::{NotRun, Said, merged, runner, silent};
 
 /// What kubectl calls its plugins' files.
-const FILE: &str = "kubectl-towline";
+pub(super) const FILE: &str = "kubectl-towline";
+/// The options of [`PodChoice`] that take a value.
+pub(super) const WITH_VALUES: [&str; 5] = ["--kubeconfig", "--context", "--namespace", "-n", "--release"];
+/// The namespace of documents, which other commands call `--namespace`: here that is the one of the release.
+pub(super) const OF_DOCUMENTS: &str = "in-namespace";
 /// Options of commands that say where something is which this finds by itself.
 const ADMIN: &str = "admin";
 const HUB: &str = "hub";
@@ -63,10 +67,6 @@ pub struct Plugin {
 enum Command {
     #[command(flatten)]
     Remote(Remote),
-    /// Do again what a section has done: send a release again
-    Resync(ResyncCommand),
-    /// Show what is known of one object of a section
-    Explain(ExplainCommand),
     /// Forward the page of a daemon to this machine, print its address, and serve it until Ctrl-C
     Ui {
         /// Port of this machine; any free one by default
@@ -75,31 +75,38 @@ enum Command {
     },
 }
 
-/// Whether a program has the name by which kubectl finds it.
-pub(super) fn is_plugin(program: &OsStr) -> bool {
-    Path::new(program).file_name() == Some(FILE.as_ref())
-}
-
 /// The whole command line.
 pub fn command_line(jobs: JobList) -> clap::Command {
-    let has_address = |command: &clap::Command| command.get_arguments().any(|argument| argument.get_id() == ADMIN);
     let own = Plugin::command().mut_subcommands(|command| {
-        // The address is what this finds by itself.
-        if has_address(&command) { command.mut_arg(ADMIN, |argument| argument.hide(true)) } else { command }
+        command.mut_args(|argument| match argument.get_id().as_str() {
+            // The address is what this finds by itself.
+            ADMIN => argument.hide(true),
+            _ => of_no_variable(argument),
+        })
+    });
+    let own = own.mut_subcommand("resync-section", |command| {
+        command.override_usage("kubectl towline resync [OPTIONS] <SECTION> [NAME]")
+    });
+    let own = own.mut_subcommand("explain-section", |command| {
+        command.override_usage("kubectl towline explain [OPTIONS] <SECTION> <NAME>")
     });
     own.subcommands(of_jobs(jobs).map(|command| at_found_hub(command.arguments)))
 }
 
-/// A command whose hub this finds by itself: the variables of a shell may be about another one, and its token.
+/// Variables of a shell may be about another daemon, or another hub: neither their addresses nor their tokens are taken.
+fn of_no_variable(argument: clap::Arg) -> clap::Arg {
+    argument.env(None::<&'static str>)
+}
+
+/// A command whose hub this finds by itself.
 fn at_found_hub(command: clap::Command) -> clap::Command {
     let command = command.mut_args(|argument| match argument.get_id().as_str() {
-        HUB => argument
-            .env(None::<&'static str>)
+        HUB => of_no_variable(argument)
             .hide_default_value(true)
             .value_name("https://NAME")
             .help("The name in the certificate of the release's hub, where it has TLS"),
-        "token_file" => argument.env(None::<&'static str>),
-        _ => argument,
+        "namespace" => argument.short(None::<char>).long(OF_DOCUMENTS),
+        _ => of_no_variable(argument),
     });
     command.mut_subcommands(at_found_hub)
 }
@@ -111,8 +118,13 @@ fn is_other_hub_typed(of_command: &ArgMatches) -> bool {
     is_here || of_command.subcommand().is_some_and(|(_, inner)| is_other_hub_typed(inner))
 }
 
+/// The clients of a hub's API.
 fn of_jobs(jobs: JobList) -> impl Iterator<Item = JobCommand> {
-    jobs.commands().filter(|command| command.is_of_plugin)
+    jobs.commands().filter(|command| is_of_hub(&command.arguments))
+}
+
+fn is_of_hub(command: &clap::Command) -> bool {
+    command.get_arguments().any(|argument| argument.get_id() == HUB) || command.get_subcommands().any(is_of_hub)
 }
 
 /// What was typed: a command of its own, or one of a job with its arguments.
@@ -165,8 +177,6 @@ impl Plugin {
             Command::Ui { .. } if !pods.is_named => return Err(Error::Token.into()),
             Command::Ui { port } => return local::page(&pods, port, out).await,
             Command::Remote(remote) => remote,
-            Command::Resync(command) => Remote::Resync(command),
-            Command::Explain(command) => Remote::Explain(command),
         };
         // Before anything is listed, or somebody is asked.
         if remote.token_file().is_some() && !pods.is_named {
@@ -229,7 +239,7 @@ impl Replicas {
         let mut earlier: Option<(Replica, client::Error)> = None;
         let mut is_last = false;
         loop {
-            let said = said_by_all(&self.pods, "/status?latest=true").await?;
+            let said = said_of(section, &self.pods).await?;
             match (runner(section, &said), earlier.take()) {
                 (Err(_), None) if !is_last && !silent(&said).is_empty() => {}
                 (Err(not_run), _) => return Err(Error::from(not_run).into()),
@@ -264,6 +274,15 @@ fn may_be_repeated(method: &Method, error: &client::Error) -> bool {
 
 /// What each replica answers to this path, all asked at once.
 async fn said_by_all(pods: &Pods, path: &str) -> Result<Vec<Said>, Error> {
+    said_until(pods, path, |_| false).await
+}
+
+/// The same, as soon as the replica has answered that runs a section: one that hangs is not waited for.
+async fn said_of(section: &str, pods: &Pods) -> Result<Vec<Said>, Error> {
+    said_until(pods, "/status?latest=true", |said| runner(section, said).is_ok()).await
+}
+
+async fn said_until(pods: &Pods, path: &str, is_enough: impl Fn(&[Said]) -> bool) -> Result<Vec<Said>, Error> {
     let said_by = async |replica: Replica| {
         let asking = pods.ask(&replica, LONGEST_STATUS, &Method::GET, path, None);
         let asked = tokio::time::timeout(LONGEST_STATUS, asking).await;
@@ -275,12 +294,22 @@ async fn said_by_all(pods: &Pods, path: &str) -> Result<Vec<Said>, Error> {
         };
         Said { replica, status }
     };
-    Ok(join_all(pods.replicas().await?.into_iter().map(said_by)).await)
+    let mut asking: FuturesUnordered<_> = pods.replicas().await?.into_iter().map(said_by).collect();
+    let mut said = Vec::new();
+    while let Some(one) = asking.next().await {
+        said.push(one);
+        if is_enough(&said) {
+            break;
+        }
+    }
+    said.sort_by(|one, other| one.replica.name.cmp(&other.replica.name));
+    Ok(said)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::Given;
     use crate::jobs::JOBS;
 
     fn parse(line: &str) -> Result<Plugin, clap::Error> {
@@ -293,21 +322,6 @@ mod tests {
     #[test]
     fn the_command_line_is_well_formed() {
         command_line(JOBS).debug_assert();
-    }
-
-    #[test]
-    fn the_program_is_known_by_the_end_of_its_path() {
-        for (program, is) in [
-            ("kubectl-towline", true),
-            ("/usr/local/bin/kubectl-towline", true),
-            ("./kubectl-towline", true),
-            ("towline", false),
-            ("/opt/kubectl-towline/towline", false),
-            ("kubectl-towline-more", false),
-            ("", false),
-        ] {
-            assert_eq!(is_plugin(OsStr::new(program)), is, "{program}");
-        }
     }
 
     #[test]
@@ -337,10 +351,10 @@ mod tests {
         let error = parse("kubectl-towline status --admin http://edge:1").expect_err("a usage error");
         assert_eq!(error.exit_code(), 2);
         assert!(error.to_string().contains("--admin is an option of `towline`"), "{error}");
-        for name in ["status", "approve", "detach", "attach", "resync", "explain"] {
+        for name in ["status", "approve", "detach", "attach", "resync-section", "explain-section"] {
             let mut line = command_line(JOBS);
             let help = line.find_subcommand_mut(name).expect("a command").render_long_help().to_string();
-            assert!(!help.contains("--admin"), "{help}");
+            assert!(!help.contains("--admin") && !help.contains("TOWLINE_"), "{help}");
             assert!(help.contains("Usage: kubectl towline") || !help.contains("Usage: towline"), "{help}");
         }
     }
@@ -352,33 +366,55 @@ mod tests {
         assert_eq!(error.exit_code(), 2);
         assert!(error.to_string().contains("finds the hub by itself"), "{error}");
         assert!(of("kubectl-towline rollout abort foo/base --hub https://hub").is_ok(), "the name in a certificate");
-        let line = command_line(JOBS);
-        let rollout = line.find_subcommand("rollout").expect("a command");
-        for command in rollout.get_subcommands().filter(|command| command.get_name() != "help") {
-            let mut command = command.clone();
+        let leaves = |command: &clap::Command| match command.get_subcommands().collect::<Vec<_>>() {
+            inner if inner.is_empty() => vec![command.clone()],
+            inner => inner.into_iter().cloned().collect(),
+        };
+        let commands: Vec<_> = of_jobs(JOBS).flat_map(|command| leaves(&at_found_hub(command.arguments))).collect();
+        assert!(commands.len() > 10, "{commands:?}");
+        for mut command in commands {
             let variables: Vec<_> = command.get_arguments().filter_map(clap::Arg::get_env).collect();
             assert!(variables.is_empty(), "{}: {variables:?}", command.get_name());
             let help = command.render_long_help().to_string();
             assert!(help.contains("--hub <https://NAME>") && !help.contains("http://"), "{help}");
+            assert!(!help.contains(" --namespace") && !help.contains("-n,"), "{help}");
         }
     }
 
     #[test]
     fn a_command_of_a_job_has_the_options_that_choose_pods_beside_its_own() {
-        for line in [
-            "kubectl-towline -n edge rollout status foo/base -o json",
-            "kubectl-towline rollout status foo/base -n edge -o json",
+        for (line, name) in [
+            ("kubectl-towline -n edge rollout status foo/base -o json", "rollout"),
+            ("kubectl-towline rollout status foo/base -n edge -o json", "rollout"),
+            ("kubectl-towline get clusters --in-namespace foo -n edge", "get"),
+            ("kubectl-towline -n edge explain foo/west ConfigMap/a/b", "explain"),
+            ("kubectl-towline explain west ConfigMap/a/b --in-namespace foo -n edge", "explain"),
+            ("kubectl-towline resync --all -n edge", "resync"),
+            ("kubectl-towline -n edge resync foo/west", "resync"),
         ] {
-            let Ok(Typed::OfJob(choice, command, matches)) = super::parse(line.split(' ').map(OsString::from), JOBS)
-            else {
-                panic!("{line}")
-            };
-            assert_eq!(
-                (choice.namespace.as_deref(), command.arguments.get_name()),
-                (Some("edge"), "rollout"),
-                "{line}"
-            );
+            let parsed =
+                crate::cli::parse(line.split(' ').map(OsString::from), JOBS).map_err(|error| error.to_string());
+            let Ok(Given::OfJob(command, matches, Some(choice))) = parsed else { panic!("{line}: {:?}", parsed.err()) };
+            assert_eq!((choice.namespace.as_deref(), command.arguments.get_name()), (Some("edge"), name), "{line}");
+            let namespace = matches.try_get_one::<String>("namespace").ok().flatten().map(String::as_str);
+            assert_eq!(namespace, line.contains("--in-namespace").then_some("foo"), "{line}");
             assert!(command.execute(&matches, &JOBS).is_ok(), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_for_a_section_is_told_apart_from_what_is_for_a_hub() {
+        for line in [
+            "kubectl-towline -n edge explain databases hu/orders-0",
+            "kubectl-towline explain -n edge databases hu/orders-0",
+            "kubectl-towline --context explain resync inventory -n edge",
+            "kubectl-towline resync -n edge -o json inventory web/shop",
+        ] {
+            let parsed =
+                crate::cli::parse(line.split(' ').map(OsString::from), JOBS).map_err(|error| error.to_string());
+            let Ok(Given::Plugin(Plugin { choice, command })) = parsed else { panic!("{line}: {:?}", parsed.err()) };
+            assert_eq!(choice.namespace.as_deref(), Some("edge"), "{line}");
+            assert!(matches!(command, Command::Remote(Remote::Resync(_) | Remote::Explain(_))), "{line}");
         }
     }
 

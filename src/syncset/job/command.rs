@@ -58,8 +58,7 @@ pub fn commands() -> Vec<JobCommand> {
             "Show and steer how a change of a syncset goes through its clusters in waves",
             rollout,
         )
-        .after_help(rollout::HELP)
-        .also_of_plugin(),
+        .after_help(rollout::HELP),
     ]
 }
 

@@ -107,7 +107,7 @@ fn the_page_gets_all_objects_in_pages_and_changes_nothing_without_the_token() {
             let reply = ask(&url, Method::POST, "/approve/lane", headers).await;
             (reply.status.as_u16(), reply.json()["error"].as_str().unwrap().to_owned())
         };
-        let needs = "changes need the admin token: --token-file FILE, or TOWLINE_ADMIN_TOKEN_FILE".to_owned();
+        let needs = "changes need the admin token: --token-file FILE".to_owned();
         assert_eq!(approve(&[("origin", &url)]).await, (401, needs));
         assert_eq!(approve(&[("authorization", "Bearer open")]).await, (401, "wrong admin token".to_owned()));
         assert_eq!(approve(&[("authorization", "Bearer sesame")]).await, (409, "nothing is held".to_owned()));

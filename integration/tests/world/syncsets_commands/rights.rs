@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use integration::hub::Request;
+use integration::{Towline, eventually};
 use serde_json::json;
 use tokio::time::timeout;
 
@@ -89,6 +90,50 @@ fn passes_are_requested_and_clusters_paused_by_those_who_may_write_them() {
         assert_eq!(stage.number(resyncs).await, 2);
         assert_eq!(shown(&mut admin, "/v1/clusters/foo/west").await["paused"], true);
         assert_eq!(shown(&mut admin, "/v1/clusters/bar/east").await["paused"], false);
+    });
+}
+
+#[test]
+fn a_shell_completes_clusters_that_a_token_may_read_and_none_without_it() {
+    run(async {
+        let stage = guarded("completing", &[("admin", "*"), ("read", "foo")]).await;
+        let mut admin = stage.replica.client().with_token(&token("admin", "*"));
+        for (namespace, name) in [("foo", "west"), ("foo", "east"), ("bar", "east")] {
+            make(&mut admin, namespace, name, "prod", true).await;
+        }
+        let (hub, reader) = (format!("http://{}", stage.replica.api()), token_file("read", "foo"));
+        // What the script of a shell runs.
+        let completed = async |line: &str, variables: &[(&str, &str)]| {
+            let words: Vec<&str> = ["--", "towline"].into_iter().chain(line.split(' ')).collect();
+            let said = Towline::command_with(words, &[&[("_TOWLINE_COMPLETE", "fish")], variables].concat()).await;
+            let said = said.expect("it runs");
+            assert!(said.status.success() && said.stderr.is_empty(), "{said:?}");
+            String::from_utf8(said.stdout).expect("text").lines().map(str::to_owned).collect::<Vec<_>>()
+        };
+        let of_shell = [("TOWLINE_HUB", hub.as_str()), ("TOWLINE_TOKEN_FILE", reader.as_str())];
+        let typed = format!("resume --hub {hub} --token-file {reader} ");
+        for (line, variables, expected) in [
+            (typed.as_str(), &[][..], &["foo/east", "foo/west"][..]),
+            ("pause --for 1h foo/w", &of_shell, &["foo/west"]),
+            ("resync -n foo e", &of_shell, &["east"]),
+            ("explain foo/", &of_shell, &["foo/east", "foo/west"]),
+        ] {
+            // While two cores are busy with something else, a hub may take longer than the 300 ms.
+            eventually(format!("{line} to be completed"), LIMIT, async || {
+                let found = completed(line, variables).await;
+                if found == expected { Ok(()) } else { Err(format!("{found:?}")) }
+            })
+            .await
+            .expect("its clusters");
+        }
+        let untold: [(_, &[_]); 3] = [
+            ("resume foo/", &of_shell[..1]),
+            ("resume bar/", &of_shell),
+            ("resume foo/", &[of_shell[0], ("TOWLINE_TOKEN_FILE", "/none")]),
+        ];
+        for (line, variables) in untold {
+            assert_eq!(completed(line, variables).await, [""; 0], "{line} {variables:?}");
+        }
     });
 }
 

@@ -215,20 +215,41 @@ async fn through_kubectl_it_is_the_same(stage: &Stage, reader: &str, writer: &st
     assert!(printed.told.values().all(String::is_empty), "{:?}", printed.told);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     for (arguments, code, output, error) in [
-        (&["status", "-w", "foo/base", "--token-file", reader][..], 3, "SyncSet foo/base: Stopped (Failures)", ""),
-        (&["resume", "foo/base", "--token-file", writer], 0, "SyncSet foo/base: Running", ""),
-        (&["promote", "foo/base", "--token-file", writer], 1, "", "possible now: "),
-        (&["status"], 1, "", "a token is required"),
-        (&["abort", "foo/base", "--token-file", writer], 2, "", "there is no terminal to ask on"),
+        (
+            &["rollout", "status", "-w", "foo/base", "--token-file", reader][..],
+            3,
+            "SyncSet foo/base: Stopped (Failures)",
+            "",
+        ),
+        (&["rollout", "resume", "foo/base", "--token-file", writer], 0, "SyncSet foo/base: Running", ""),
+        (&["rollout", "promote", "foo/base", "--token-file", writer], 1, "", "possible now: "),
+        (&["rollout", "status"], 1, "", "a token is required"),
+        (&["rollout", "abort", "foo/base", "--token-file", writer], 2, "", "there is no terminal to ask on"),
+        // The namespace of the documents is another one.
+        (
+            &["get", "syncset", "base", "--in-namespace", "foo", "-o", "name", "--token-file", reader],
+            0,
+            "SyncSet/foo/base\n",
+            "",
+        ),
+        (&["get", "syncset", "base", "--token-file", reader], 1, "", "NAMESPACE/NAME"),
+        (
+            &["explain", "foo/west", "ConfigMap/default/site", "--token-file", reader],
+            0,
+            "cluster    not contacted yet\n",
+            "",
+        ),
+        (&["pause", "west", "--in-namespace", "foo", "--token-file", reader], 1, "", "does not have the role `write`"),
+        (&["resync", "foo/none", "--token-file", writer], 1, "", "there is no clusters/foo/none"),
         // It is named, and has no TLS.
         (
-            &["status", "--hub", "https://hub.example", "--token-file", reader],
+            &["rollout", "status", "--hub", "https://hub.example", "--token-file", reader],
             1,
             "",
             "failed to connect to hub.example",
         ),
     ] {
-        let mut command = kubectl.command(&[&["-n", "through-kubectl", "rollout"], arguments].concat());
+        let mut command = kubectl.command(&[&["-n", "through-kubectl"], arguments].concat());
         // A hub and a token that somebody's shell has are those of another one.
         let said = command.env("TOWLINE_HUB", "https://other.example").env("TOWLINE_TOKEN_FILE", writer).output().await;
         let said = said.expect("it runs");
