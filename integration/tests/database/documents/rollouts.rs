@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use towline::test_api::cluster::Clock;
-use towline::test_api::documents::{Claims, Holder, Kind, WorkQueue};
+use towline::test_api::documents::{Claims, Holder, Key, Kind, WorkQueue, renumber};
 use towline::test_api::syncset::Counted;
 use towline::test_api::syncset::dispatch::{DispatchError, Rollouts, Turn};
 
@@ -40,6 +40,14 @@ fn names<const N: usize>(names: [&str; N]) -> BTreeSet<String> {
     names.into_iter().map(str::to_owned).collect()
 }
 
+/// Longer than a look goes on to further rollouts.
+fn takes_long() {
+    let until = Instant::now() + Duration::from_millis(101);
+    while Instant::now() < until {
+        std::hint::spin_loop();
+    }
+}
+
 impl World {
     /// So many clusters, of which c1 is a canary. All of them have the content `a`, which is the stable one.
     async fn new(name: &str, clusters: usize, rollout: Value) -> Self {
@@ -68,18 +76,48 @@ impl World {
 
     /// The same of a syncset of another name.
     async fn write_as(&mut self, name: &str, content: &str) {
+        let whom = json!({"clusterDeploymentSelector": {"matchLabels": {"env": "prod"}}, "clusterNamespaces": ["*"]});
+        self.put(Key::new(Kind::SelectorSyncSet, "", name), whom, content).await;
+    }
+
+    /// The same of a `SyncSet` of a namespace, for its clusters with these names, if it has some.
+    async fn write_in(&mut self, namespace: &str, name: &str, content: &str) {
+        let whom = json!({"clusterDeploymentRefs": [{"name": "c1"}, {"name": "c2"}]});
+        self.put(Key::new(Kind::SyncSet, namespace, name), whom, content).await;
+    }
+
+    async fn put(&mut self, key: Key, mut spec: Value, content: &str) {
         self.generation += 1;
-        let mut spec = json!({"clusterDeploymentSelector": {"matchLabels": {"env": "prod"}}, "clusterNamespaces": ["*"],
-            "resourceApplyMode": "Sync", "patches": [], "secretMappings": [], "resources": [{"apiVersion": "v1", "kind": "ConfigMap",
-                "metadata": {"name": "m", "namespace": "default"}, "data": {"content": content}}]});
-        for (field, value) in [("rollout", &self.rollout), ("health", &self.health)] {
-            if let Some(spec) = spec.as_object_mut().filter(|_| !value.is_null()) {
-                spec.insert(field.to_owned(), value.clone());
+        let resource = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m", "namespace": "default"},
+            "data": {"content": content}});
+        let of_content =
+            json!({"resourceApplyMode": "Sync", "patches": [], "secretMappings": [], "resources": [resource]});
+        let fields = of_content.as_object().into_iter().flatten().map(|(field, value)| (field.as_str(), value));
+        for (field, value) in fields.chain([("rollout", &self.rollout), ("health", &self.health)]) {
+            if !value.is_null() {
+                spec[field] = value.clone();
             }
         }
-        let written = document(Kind::SelectorSyncSet, name, self.generation, json!({ "spec": spec }), &[]);
+        let mut written = document(key.kind, &key.name, self.generation, json!({ "spec": spec }), &[]);
+        written.changes[0].namespace = key.namespace;
         self.writer.version(written).await;
         self.dispatched().await;
+    }
+
+    /// Writes this content to `s` and `foo/t`, and returns after how many looks that have time for one rollout both are complete.
+    async fn slow_looks(&mut self, content: &str) -> usize {
+        const LEFT: &str = "select count(*) from towline_rollout r join towline_documents d on d.id = r.syncset \
+            where d.namespace <> 'mallory' and (r.state <> 'Complete' or r.started < r.edited)";
+        self.write(content).await;
+        self.write_in("foo", "t", content).await;
+        for look in 1..80 {
+            self.leader.dispatch.roll(&self.leader.grant, &mut self.rollouts, &takes_long).await.expect("a look");
+            self.apply("true").await;
+            if self.stage.number(LEFT).await == 0 {
+                return look;
+            }
+        }
+        panic!("not complete after 79 looks");
     }
 
     /// Gives a cluster other labels, and dispatches that.
@@ -427,12 +465,6 @@ fn a_look_that_has_taken_long_ends_and_the_next_one_goes_on_with_other_rollouts(
         for name in ["t", "u"] {
             world.write_as(name, "a").await;
         }
-        let takes_long = || {
-            let until = Instant::now() + Duration::from_millis(101);
-            while Instant::now() < until {
-                std::hint::spin_loop();
-            }
-        };
         for moved in 1..=3 {
             let roll = world.leader.dispatch.roll(&world.leader.grant, &mut world.rollouts, &takes_long).await;
             roll.expect("it is moved");
@@ -470,6 +502,26 @@ fn stopped_rollouts_that_need_somebody_are_shown_before_those_that_were_paused()
         let shown = |number: usize| counted.stopped[number].argument();
         assert_eq!((counted.stopped.len(), shown(0), shown(1)), (20, "s03".to_owned(), "s05".to_owned()));
         assert_eq!(counted.more_stopped, 4, "of 24, without the one that begins anew, and s");
+    });
+}
+
+/// A tenant starts forty, and the database is so slow that a look has time for one. Before, each step of the others' took as many looks as there are
+/// rollouts.
+#[test]
+fn a_namespace_with_many_rollouts_does_not_keep_those_of_others_from_moving() {
+    run(async {
+        let mut world = World::new("rollturns", 2, canary()).await;
+        world.write_in("foo", "t", "a").await;
+        let alone = world.slow_looks("b").await;
+        // They wait for a first cluster, for ever.
+        for number in 0..40 {
+            world.write_in("mallory", &format!("m{number}"), "a").await;
+        }
+        let beside = world.slow_looks("c").await;
+        assert!(beside <= 2 * alone, "{beside} looks, and {alone} without the forty");
+        let moved = "select count(*) from towline_rollout r join syncsets s on s.id = r.syncset \
+            where s.namespace = 'mallory' and r.number > 0";
+        assert!(world.stage.number(moved).await >= 3, "they have their turns, too");
     });
 }
 

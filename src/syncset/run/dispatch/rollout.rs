@@ -38,7 +38,7 @@ use crate::syncset::run::rollouts::Stored;
 
 /// Between two looks, unless one takes long: then four times as long as it has taken.
 const EVERY: Duration = Duration::from_secs(1);
-/// So long a look goes on to further rollouts. Changes are dispatched before the next one, which begins where this one has ended.
+/// So long a look goes on to further rollouts. Changes are dispatched before the next one, which begins with those that have waited longest.
 const LONGEST_LOOK: Duration = Duration::from_millis(100);
 /// Until one that could not be moved on is tried again.
 const AFTER_A_FAILURE: Duration = Duration::from_secs(10);
@@ -54,8 +54,8 @@ pub struct Rollouts {
     exist: bool,
     /// When the clocks of rollouts that run were stored.
     stored: BTreeMap<Uuid, Instant>,
-    /// The last one that was moved on: the next look begins after it.
-    last: Option<Uuid>,
+    /// When those that may have something to do were moved on.
+    moved: BTreeMap<Uuid, Instant>,
     /// Those that could not be moved on, and when they are tried again.
     later: BTreeMap<Uuid, Instant>,
 }
@@ -63,8 +63,8 @@ pub struct Rollouts {
 impl Rollouts {
     /// Those of which nothing is known yet.
     pub fn unknown() -> Self {
-        let (stored, later) = (BTreeMap::new(), BTreeMap::new());
-        Self { next: Instant::now(), exist: true, stored, last: None, later }
+        let [stored, moved, later] = [(); 3].map(|()| BTreeMap::new());
+        Self { next: Instant::now(), exist: true, stored, moved, later }
     }
 
     /// When the next look is due, after a turn; none if there are no rollouts.
@@ -107,14 +107,15 @@ impl Dispatch {
     ) -> Result<u64, DispatchError> {
         let began = Instant::now();
         rollouts.next = began + EVERY;
-        let (cursor, exist, mut due) = self.look().await?;
+        let (cursor, exist, namespaces) = self.look().await?;
         rollouts.exist = exist;
+        let mut due = in_turns(namespaces, &rollouts.moved);
         let ids: BTreeSet<Uuid> = due.iter().map(|due| due.syncset).collect();
-        rollouts.stored.retain(|syncset, _| ids.contains(syncset));
-        rollouts.later.retain(|syncset, at| ids.contains(syncset) && *at > began);
+        for times in [&mut rollouts.stored, &mut rollouts.moved, &mut rollouts.later] {
+            times.retain(|syncset, _| ids.contains(syncset));
+        }
+        rollouts.later.retain(|_, at| *at > began);
         due.retain(|due| !rollouts.later.contains_key(&due.syncset));
-        let first = due.partition_point(|due| rollouts.last.is_some_and(|last| due.syncset <= last));
-        due.rotate_left(first);
         let (mut asked, mut pause) = (0, EVERY);
         // One is moved in any case, however slow the database is.
         let looked = Instant::now();
@@ -124,7 +125,7 @@ impl Dispatch {
                 pause = Duration::ZERO;
                 break;
             }
-            rollouts.last = Some(syncset);
+            rollouts.moved.insert(syncset, Instant::now());
             let mut next = Some(due);
             while let Some(due) = next {
                 match self.roll_one(grant, cursor, &due, rollouts, &mut next).await {
@@ -146,21 +147,25 @@ impl Dispatch {
         Ok(asked)
     }
 
-    /// The dispatcher's cursor, whether there is any rollout, and those that may have something to do.
-    async fn look(&self) -> Result<(i64, bool, Vec<Due>), DispatchError> {
+    /// The dispatcher's cursor, whether there is any rollout, and those that may have something to do, by the namespaces of their syncsets.
+    async fn look(&self) -> Result<(i64, bool, BTreeMap<String, Vec<Due>>), DispatchError> {
         const QUERY: &str = "rollouts_due";
-        const TEXT: &str = "select k.cursor, exists (select from towline_rollout), r.syncset::text, r.number, not r.guarded \
+        const TEXT: &str = "select k.cursor, exists (select from towline_rollout), r.syncset::text, r.number, not r.guarded, d.namespace \
              from towline_claim k left join towline_rollout r on r.state in ('Running', 'RollingBack') or towline_begins(r) \
-             where k.name = 'dispatcher' order by r.syncset";
+               left join lateral (select d.namespace from towline_documents d \
+                 where d.kind in ('syncsets', 'selectorsyncsets') and d.id = r.syncset offset 0) d on true \
+             where k.name = 'dispatcher'";
         let rows = self.database.all(QUERY, TEXT, &[]).await?;
-        let Some(first) = rows.first() else { return Ok((0, false, Vec::new())) };
-        let mut due = Vec::new();
+        let mut namespaces = BTreeMap::<String, Vec<Due>>::new();
+        let Some(first) = rows.first() else { return Ok((0, false, namespaces)) };
         for row in &rows {
             let Some(id) = column::<Option<&str>>(QUERY, row, 2)? else { continue };
-            let (number, is_unguarded) = (column(QUERY, row, 3)?, column(QUERY, row, 4)?);
-            due.push(Due { syncset: uuid(QUERY, id)?, number, is_unguarded });
+            let due =
+                Due { syncset: uuid(QUERY, id)?, number: column(QUERY, row, 3)?, is_unguarded: column(QUERY, row, 4)? };
+            let namespace = column::<Option<String>>(QUERY, row, 5)?.unwrap_or_default();
+            namespaces.entry(namespace).or_default().push(due);
         }
-        Ok((column(QUERY, first, 0)?, column(QUERY, first, 1)?, due))
+        Ok((column(QUERY, first, 0)?, column(QUERY, first, 1)?, namespaces))
     }
 
     /// Moves one on, and returns for how many clusters it has asked; none if it can't be read, as after a newer release. What has just begun, or
@@ -223,6 +228,17 @@ impl Dispatch {
         });
         Ok(Some(asked))
     }
+}
+
+/// One of each namespace, then the next one of each, and so on: of a namespace first the one that was not moved on for longest, and first
+/// the namespace of which none was. SelectorSyncSets are together as one.
+fn in_turns(namespaces: BTreeMap<String, Vec<Due>>, moved: &BTreeMap<Uuid, Instant>) -> Vec<Due> {
+    let at = |due: &Due| moved.get(&due.syncset).copied();
+    let mut namespaces: Vec<Vec<Due>> = namespaces.into_values().collect();
+    namespaces.iter_mut().for_each(|of_one| of_one.sort_by_key(at));
+    namespaces.sort_by_key(|of_one| of_one.last().and_then(at));
+    let most = namespaces.iter().map(Vec::len).max().unwrap_or_default();
+    (0..most).flat_map(|turn| namespaces.iter().filter_map(move |of_one| of_one.get(turn).copied())).collect()
 }
 
 /// How far each wave of a syncset's rollout is, with its name. None if it has none, or one that a newer release has written.
@@ -335,6 +351,7 @@ async fn observe(
          from c full join t on t.cluster = c.id \
            left join lateral (select p.reachable, p.last_contact from towline_cluster p where p.cluster = c.id offset 0) p on true \
            left join lateral (select * from towline_result r where r.cluster = c.id and r.syncset = {syncset}::text::uuid offset 0) r on true \
+           left join lateral (select w.ready_at, w.until from towline_work w where w.cluster = c.id offset 0) w on true \
          where c.id is not null or t.number = {number}::text::bigint",
         pause = pause!(),
         selected = selected.join(", "),
@@ -423,7 +440,7 @@ async fn write(
            case when (r.number, r.state, r.reason, r.wave) = (n.number, n.state, n.reason, n.wave) then r.since else clock_timestamp() end, \
            case when (r.number, r.state) = (n.number, n.state) then r.actor else '' end \
            from jsonb_populate_record(null::towline_rollout, $2) n) where r.syncset = $1::text::uuid";
-    // What failed before is tried again as if it was not ended: until then its failure does not count.
+    // What failed before is tried again as if it had other inputs: until then its failure does not count. That a pass has begun to write stays.
     const RELEASE: &str = "with u as (select u.cluster::uuid, u.before from unnest($2::text[], $3::bigint[]) u(cluster, before)), \
          tried as (update towline_result t set inputs = decode(repeat('00', 32), 'hex') from u \
            where t.cluster = u.cluster and t.syncset = $1::text::uuid and t.result = 'Failure') \
