@@ -304,9 +304,13 @@ fn exceeded(key: &Key, quota: Quota, used: Usage, more: Usage) -> Problem {
         ("KiB", quota.kib, used.1, more.1)
     };
     let namespace = &key.namespace;
+    let revisions =
+        if what == "KiB" && key.kind == Kind::SyncSet { "; the revisions of a rollout count, too" } else { "" };
     Problem::new(
         ProblemKind::Quota,
-        format!("exceeded quota: namespace {namespace} has {used} of {limit} {what}, and {key} needs {more} more"),
+        format!(
+            "exceeded quota: namespace {namespace} has {used} of {limit} {what}, and {key} needs {more} more{revisions}"
+        ),
     )
 }
 

@@ -44,7 +44,7 @@ pub struct WorkClaim {
 pub struct Quota {
     /// Documents, without `ClusterSync`s.
     pub documents: u64,
-    /// KiB of all documents. Each counts in whole ones.
+    /// KiB of all documents, and of the revisions of rollouts. Each counts in whole ones.
     pub kib: u64,
 }
 

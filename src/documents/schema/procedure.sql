@@ -17,7 +17,7 @@ declare
   item jsonb; changes jsonb; change jsonb; outcome text; moment timestamptz; first bigint; v bigint; answers jsonb[] := '{}';
   looked towline_present[]; r towline_present; w towline_documents; is_new boolean; keys text[]; key text;
   -- What the namespaces have that are concerned, with the changes so far: {namespace: [documents, KiB], …}.
-  sums jsonb := '{}'; space text; used jsonb; counted bigint; grown bigint;
+  sums jsonb := '{}'; space text; used jsonb; counted bigint; grown bigint; is_limited boolean; revised int;
 begin
   -- A snapshot that is older than the lock would not see the latest versions.
   if current_setting('transaction_isolation') <> 'read committed' then
@@ -65,15 +65,34 @@ begin
     end if;
     if outcome = 'written' then
       for i in 1 .. jsonb_array_length(changes) loop
-        change := changes->(i - 1); r := looked[i]; w := null; space := change->>'namespace'; is_new := false;
+        change := changes->(i - 1); r := looked[i]; w := null; space := change->>'namespace'; is_new := false; revised := 0;
         if change ? 'row' then
+          v := nextval('towline_version');
           w := jsonb_populate_record(null::towline_documents, change->'row');
+          w.kind := change->>'kind'; w.namespace := space; w.name := change->>'name'; w.version := v;
+          w.created_at := moment; w.updated_at := moment;
+          -- The row says whether the document is being deleted; since when is a time of the database.
+          if w.deleted_at is not null then w.deleted_at := moment; end if;
           -- `any` is for ClusterSyncs, which have no sealed field.
           w.kib := towline_kib(w.labels, w.annotations, w.finalizers, w.data, w.status,
             case when change->'row' ? 'sealed' then towline_sealed(w.sealed) else r.sealed end);
           -- What a client asks for is the first change, and only what makes more of it is refused.
-          counted := case when r.version is null then 1 else 0 end; grown := w.kib - coalesce(r.kib, 0);
-          if i = 1 and item ? 'quota' and space <> '' and (counted > 0 or grown > 0) then
+          is_limited := i = 1 and item ? 'quota' and space <> '';
+          if w.kind in ('syncsets', 'selectorsyncsets') then
+            if change->>'expected' = 'any' then r := towline_look(change); end if;
+            -- The content of a new one is its only revision; that of another one is noted while the document is as it was.
+            if r.version is null then
+              if w.data #> '{spec,rollout}' is not null and w.deleted_at is null then
+                revised := towline_content_kib(towline_content(w.data->'spec'));
+              end if;
+            elsif w.data #> '{spec,rollout}' is not null or exists (select from towline_rollout where syncset = r.id) then
+              w.id := r.id; used := coalesce(sums->space, towline_used(space));
+              revised := towline_revise_within(w, case when is_limited then
+                r.kib - w.kib + greatest(0, (item #>> '{quota,kib}')::bigint - (used->>1)::bigint) end);
+            end if;
+          end if;
+          counted := case when r.version is null then 1 else 0 end; grown := w.kib - coalesce(r.kib, 0) + revised;
+          if is_limited and (counted > 0 or grown > 0) then
             used := coalesce(sums->space, towline_used(space));
             if counted > 0 and (used->>0)::bigint + counted > (item #>> '{quota,documents}')::bigint
               or grown > 0 and (used->>1)::bigint + grown > (item #>> '{quota,kib}')::bigint then
@@ -83,11 +102,6 @@ begin
               exit;
             end if;
           end if;
-          v := nextval('towline_version');
-          w.kind := change->>'kind'; w.namespace := space; w.name := change->>'name'; w.version := v;
-          w.created_at := moment; w.updated_at := moment;
-          -- The row says whether the document is being deleted; since when is a time of the database.
-          if w.deleted_at is not null then w.deleted_at := moment; end if;
           if r.version is null then
             insert into towline_documents select w.* on conflict (kind, namespace, name) do nothing;
             is_new := found;
@@ -100,11 +114,7 @@ begin
             w.id := r.id; w.created_at := r.created_at;
             if w.deleted_at is not null then w.deleted_at := coalesce(r.deleted_at, moment); end if;
           end if;
-          -- While the document is as it was. A new syncset has no rollout that could have to end.
-          if w.kind in ('syncsets', 'selectorsyncsets') and (w.data #> '{spec,rollout}' is not null
-            or not is_new and exists (select from towline_rollout where syncset = w.id)) then
-            perform towline_revise(w, is_new);
-          end if;
+          if is_new and revised > 0 then perform towline_revise(w, true); end if;
           if not is_new then
             insert into towline_documents as t select w.* on conflict (kind, id) do update set labels = w.labels,
               annotations = w.annotations, finalizers = w.finalizers, generation = w.generation, version = v, updated_at = moment,
@@ -113,12 +123,13 @@ begin
               sealed = case when change->'row' ? 'sealed' then w.sealed else t.sealed end;
           end if;
           w.sealed := null;
-          grown := w.kib - coalesce(r.kib, 0);
+          grown := w.kib - coalesce(r.kib, 0) + revised;
         else
           if r.version is null then r := towline_look(change); end if;
           continue when r.version is null;
+          if change->>'kind' in ('syncsets', 'selectorsyncsets') then revised := -towline_revised(r.id); end if;
           v := nextval('towline_version'); w.id := r.id; w.labels := towline_remove(change->>'kind', r.id);
-          grown := -r.kib;
+          grown := revised - r.kib;
         end if;
         counted := case when change->>'kind' = 'clustersyncs' then 0 when is_new then 1 when change ? 'row' then 0 else -1 end;
         if counted <> 0 or grown <> 0 then

@@ -2,10 +2,10 @@
 --
 -- `towline_write` changes these tables under its lock. So whoever holds a row of them must never wait for that lock.
 
--- Each content that a syncset with a rollout had, with the generation and the version that the document had with it.
+-- Each content that a syncset with a rollout had, with the generation and the version that the document had with it, and the KiB that it counts.
 create table towline_revision (
   syncset uuid not null, revision int not null, generation bigint not null, version bigint not null, made timestamptz not null,
-  content jsonb not null, primary key (syncset, revision));
+  content jsonb not null, kib int not null, primary key (syncset, revision));
 -- A changed Secret concerns the clusters that may have a revision that maps it.
 create index on towline_revision using gin ((content->'secretMappings') jsonb_path_ops) with (fastupdate = off);
 do $$
@@ -44,6 +44,17 @@ create function towline_content(spec jsonb) returns jsonb language sql immutable
       then jsonb_build_object('secretNamespaces', spec->'clusterNamespaces') else '{}' end
 $$;
 
+-- The KiB of a content, uncompressed.
+create function towline_content_kib(content jsonb) returns int language sql stable as $$
+  select (pg_column_size(content || '{}') + 1023) / 1024
+$$;
+
+-- The KiB of a syncset's revisions.
+create function towline_revised(of_syncset uuid) returns int language plpgsql set plan_cache_mode = force_custom_plan as $$
+begin
+  return coalesce((select sum(kib) from towline_revision where syncset = of_syncset), 0);
+end $$;
+
 -- Ends the rollout of a syncset, and forgets its revisions.
 create function towline_end_rollout(of_syncset uuid) returns void language plpgsql set plan_cache_mode = force_custom_plan as $$
 begin
@@ -81,8 +92,8 @@ begin
       'failures', 0, 'tolerated', 0, 'guarded', false, 'since', document.updated_at, 'actor', ''));
     if not is_new then
       -- What clusters have is what they keep.
-      insert into towline_revision select d.id, 1, d.generation, d.version, d.updated_at, towline_content(d.data->'spec')
-        from towline_documents d where d.kind = document.kind and d.id = document.id;
+      insert into towline_revision select d.id, 1, d.generation, d.version, d.updated_at, c.content, towline_content_kib(c.content)
+        from towline_documents d, towline_content(d.data->'spec') c(content) where d.kind = document.kind and d.id = document.id;
       rollout.stable := 1; rollout.newest := 1; rollout.state := 'Complete'; rollout.reason := '';
     end if;
     insert into towline_rollout select rollout.*;
@@ -95,7 +106,7 @@ begin
   if not found then
     select coalesce(max(revision), 0) + 1 into to_revision from towline_revision where syncset = document.id;
     insert into towline_revision values
-      (document.id, to_revision, document.generation, document.version, document.updated_at, revised);
+      (document.id, to_revision, document.generation, document.version, document.updated_at, revised, towline_content_kib(revised));
   end if;
   -- An order may have changed the goal since it was read.
   update towline_rollout set newest = to_revision, edited = edited + 1 where syncset = document.id returning * into rollout;
@@ -104,4 +115,15 @@ begin
     and r.revision < (select revision from towline_revision where syncset = document.id order by revision desc offset 9 limit 1)
     and (r.revision = any (array[rollout.stable, rollout.goal, to_revision])) is not true
     and not exists (select from towline_turn t where t.syncset = document.id and t.revision = r.revision);
+end $$;
+
+-- The same of one that exists. Returns how many KiB more its revisions take: if these are more than `most`, nothing is noted.
+create function towline_revise_within(document towline_documents, most bigint) returns int language plpgsql as $$
+declare more int := -towline_revised(document.id);
+begin
+  perform towline_revise(document, false);
+  more := more + towline_revised(document.id);
+  if more > most then raise exception 'the quota is exceeded' using errcode = 'TW003'; end if;
+  return more;
+exception when sqlstate 'TW003' then return more;
 end $$;

@@ -58,9 +58,9 @@ create index on towline_work (ready_at);
 create index on towline_work (ready_at) where urgent;
 create index on towline_work (namespace, urgent, ready_at);
 
--- How much each namespace has: documents, without the ClusterSyncs that come and go with their clusters, and the KiB of all. Whoever writes
--- to it holds the lock of `towline_write`. A dump has tables in the order of their names: this one is restored before the row of
--- `towline_meta`, so before anybody counts.
+-- How much each namespace has: documents, without the ClusterSyncs that come and go with their clusters, and the KiB of all, and of the
+-- revisions of rollouts. Whoever writes to it holds the lock of `towline_write`. A dump has tables in the order of their names: this one is
+-- restored before the row of `towline_meta`, so before anybody counts.
 create table towline_counts (
   namespace text collate "C" primary key, documents bigint not null, kib bigint not null) with (fillfactor = 50);
 

@@ -1,13 +1,17 @@
 //! How much each namespace has: what is kept is what there is, and a change that exceeds a quota is not made.
 
+use serde_json::{Map, json};
 use towline::test_api::documents::{Change, Expected, Item, Key, Kind, Outcome, Quota, Row, Usage};
 
 use crate::documents::world::{Stage, Written, create, fresh_id, item, row, run};
 
-/// Namespaces whose sums are not those of their documents, and documents that count something else than they have.
+/// Namespaces whose sums are not those of their documents and revisions, and documents and revisions that count something else than they have.
 pub(crate) const WRONG: &str = "select (select count(*) from towline_counts u full join ( \
-       select namespace, count(*) filter (where kind <> 'clustersyncs') as documents, sum(kib) as kib from towline_documents \
+       select namespace, count(*) filter (where kind <> 'clustersyncs') as documents, sum(kib + coalesce(r.revised, 0)) as kib \
+         from towline_documents left join (select syncset, sum(kib) as revised from towline_revision group by syncset) r on r.syncset = id \
        group by namespace) d using (namespace) where (u.documents, u.kib) is distinct from (d.documents, d.kib)) \
+     + (select count(*) from towline_revision where kib is distinct from towline_content_kib(content) \
+       or syncset not in (select id from towline_documents)) \
      + (select count(*) from towline_documents where kib is distinct from \
        towline_kib(labels, annotations, finalizers, data, status, towline_sealed(sealed)))";
 
@@ -65,6 +69,67 @@ fn items_of_one_call_share_the_quota_and_what_the_hub_writes_has_none() {
         let again = item(vec![large(Kind::Secret, "bar", "s", 90 << 10)]).within(Quota { documents: 1, ..quota });
         assert_eq!(outcome(&writer, again).await, Outcome::Conflict { present: Some(kept) });
         assert_eq!(stage.number(WRONG).await, 0);
+    });
+}
+
+/// A tenant who edits a syncset with a rollout again and again.
+#[test]
+fn revisions_of_a_rollout_count_until_they_are_dropped_and_one_that_finds_no_room_is_not_noted() {
+    run(async {
+        let stage = Stage::new("revisionquota").await;
+        let (writer, key) = (stage.writer(), Key::new(Kind::SyncSet, "foo", "s"));
+        let (mut version, mut generation) = (None, 0);
+        let mut put = async |content: &str, kib: usize, rolls: bool, most: u64| {
+            generation += 1;
+            let mut spec = json!({"clusterDeploymentRefs": [], "resources": [content.repeat(kib << 10)]});
+            if rolls {
+                spec["rollout"] = json!({"waves": []});
+            }
+            let row = Row { generation, data: Map::from_iter([("spec".to_owned(), spec)]), ..row() };
+            let expected = version.map_or(Expected::Absent, Expected::Version);
+            let item = item(vec![Change::put(&key, expected, row)]).within(Quota { documents: 5, kib: most });
+            let outcome = outcome(&writer, item).await;
+            if let Outcome::Written { version: written, .. } = &outcome {
+                version = Some(*written);
+            }
+            outcome
+        };
+        let used = async || {
+            assert_eq!(stage.number(WRONG).await, 0);
+            (sums(&stage, "foo").await.1, stage.number("select count(*) from towline_revision").await)
+        };
+        let is_written = |outcome: Outcome| assert!(matches!(outcome, Outcome::Written { .. }), "{outcome:?}");
+        let refused = put("a", 30, true, 60).await;
+        assert_eq!(refused, Outcome::Exceeded { used: Usage(0, 0), more: Usage(1, 62) });
+        assert_eq!(used().await, (0, 0));
+        is_written(put("a", 30, false, 100).await);
+        assert_eq!(used().await, (31, 0));
+        is_written(put("a", 30, true, 100).await);
+        assert_eq!(used().await, (62, 1), "what clusters have");
+        is_written(put("b", 30, true, 100).await);
+        assert_eq!(used().await, (93, 2));
+        for _ in 0..2 {
+            let refused = put("c", 30, true, 100).await;
+            assert_eq!(refused, Outcome::Exceeded { used: Usage(1, 93), more: Usage(0, 31) });
+            assert_eq!(used().await, (93, 2), "nothing of it is noted");
+        }
+        assert_eq!(stage.number("select count(*) from towline_rollout where newest = 2 and edited = 1").await, 1);
+        is_written(put("a", 30, true, 0).await);
+        assert_eq!(used().await, (93, 2), "back to a content that is kept");
+        is_written(put("d", 10, true, 0).await);
+        assert_eq!(used().await, (84, 3), "what makes less of it is not refused, however full it is");
+        for number in 0..20 {
+            is_written(put(&char::from(b'e' + number).to_string(), 10, true, 1_000).await);
+        }
+        assert_eq!(used().await, (11 * 11 + 31, 11), "ten are kept, and the stable one, where the rollout leads");
+        is_written(put("z", 10, true, 1).await);
+        assert_eq!(used().await, (11 * 11 + 31, 11), "for one that comes another one goes");
+        is_written(put("z", 10, false, 1).await);
+        assert_eq!(used().await, (11, 0));
+        is_written(put("z", 10, true, 100).await);
+        assert_eq!(used().await, (22, 1));
+        writer.version(item(vec![Change::delete(&key, Expected::Any)])).await;
+        assert_eq!(used().await, (0, 0));
     });
 }
 

@@ -142,6 +142,49 @@ fn at_its_quota_of_bytes_a_namespace_can_shrink_and_clean_up() {
     });
 }
 
+/// An attacker with a token for one namespace, whose rollout keeps each content that its syncset had.
+#[test]
+fn the_revisions_of_rollouts_count_among_the_bytes_of_a_namespace() {
+    run(async {
+        let (place, file) = (database("quotarevisions").await, tokens("quotarevisions").await);
+        let env = [("TOWLINE__HUB__TOKENS_FILE", file.as_str()), ("TOWLINE__HUB__MAX_NAMESPACE_MEBIBYTES", "1")];
+        let hub = Hub::start(&place, &env).await;
+        let (mut mallory, mut ada) = (hub.client().with_token("mallory"), hub.client().with_token("ada"));
+        let content = |number: usize| {
+            json!({"spec": {"clusterDeploymentRefs": [{"name": "c1"}], "rollout": {"waves": []},
+                "resources": [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m", "namespace": "default"},
+                    "data": {"a": format!("{number:06}{}", "x".repeat(100 * KIB))}}]}})
+        };
+        for (client, namespace) in [(&mut mallory, "foo"), (&mut ada, "bar")] {
+            let mut syncset = content(0);
+            (syncset["name"], syncset["namespace"]) = ("s".into(), namespace.into());
+            done(client, &Request::post("/v1/syncsets", &syncset)).await;
+        }
+        let edit = |number: usize| Request::merge_patch("/v1/syncsets/foo/s", &content(number));
+        let mut edits = 0;
+        let refused = loop {
+            let reply = mallory.send(&edit(edits + 1)).await.expect("an answer");
+            if reply.status != 200 {
+                break reply;
+            }
+            edits += 1;
+        };
+        // The document, and a revision for each content.
+        assert_eq!((edits, refused.status, problem_of(&refused).as_str()), (8, 403, "quota"), "{refused:?}");
+        let title = refused.json().expect("JSON")["title"].as_str().expect("text").to_owned();
+        assert!(title.contains("of 1024 KiB, and syncsets/foo/s needs 10"), "{title}");
+        assert!(title.ends_with(" more; the revisions of a rollout count, too"), "{title}");
+        done(&mut ada, &Request::merge_patch("/v1/syncsets/bar/s", &content(1))).await;
+        // Back to what it had, which is kept; and without the rollout there is room again.
+        done(&mut mallory, &edit(3)).await;
+        assert_eq!(sent(&mut mallory, &edit(9)).await, 403);
+        done(&mut mallory, &Request::merge_patch("/v1/syncsets/foo/s", &json!({"spec": {"rollout": null}}))).await;
+        done(&mut mallory, &edit(9)).await;
+        let sql = place.client(ADMIN).await.expect("a connection");
+        assert_eq!(sql.query_one(WRONG, &[]).await.expect("a row").get::<_, i64>(0), 0);
+    });
+}
+
 /// The tokens of the attacker in one namespace, of somebody in another one, and of an administrator; each is its caller's name.
 async fn tokens(name: &str) -> String {
     let mut tokens = String::new();
@@ -372,6 +415,7 @@ async fn churn(mut client: Client, mut random: Random, requests: u64) -> u64 {
             _ => (
                 "syncsets",
                 json!({"name": name, "namespace": namespace, "spec": {"clusterDeploymentRefs": [{"name": "d1"}],
+                "rollout": if random.below(3) > 0 { json!({"waves": []}) } else { Value::Null },
                 "resources": [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m", "namespace": "default"},
                     "data": {"a": "x".repeat(bytes)}}]}}),
             ),
