@@ -16,9 +16,9 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, Pod, Secret};
-use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -60,8 +60,8 @@ struct Edge<'h> {
 
 impl<'h> Edge<'h> {
     async fn start(hub: &'h ControlPlane) -> Self {
-        let options = Options { controller_manager: false, ..Options::named("installed") };
-        let plane = ControlPlane::start(options.with_crds(&[crds::DATABASES])).await.unwrap();
+        let options = Options::named("installed").with_crds(&[crds::DATABASES]);
+        let plane = ControlPlane::start(options).await.unwrap();
         let (client, on_hub) = (plane.client(users::ADMIN).await.unwrap(), hub.client(users::ADMIN).await.unwrap());
         for name in [NAMESPACE, "add-on"] {
             make(&Api::<Namespace>::all(client.clone()), json!({"metadata": {"name": name}})).await;
@@ -140,29 +140,46 @@ impl<'h> Edge<'h> {
         }
     }
 
-    /// Two pods divide the sections of resource sync: a spec goes down and its status up.
+    /// Two pods divide the sections of resource sync: a spec goes down, its status and its Secret up, and both objects go.
     async fn syncs_with_two_replicas(&self) {
         const RELEASE: &str = "edge-replicated";
+        const SECRET: &str = "database-credentials";
         self.secret(NAMESPACE, "towline-hub", self.access("towline-edges", "west").await).await;
         self.helm("install", RELEASE, &[]).await;
         let pods = [self.run(RELEASE).await, self.run(RELEASE).await];
         let databases = |client: &Client| kind(client, Some(SHOP), "demo.towline.dev", "Database");
         let (here, there) = (databases(&self.client), databases(&self.on_hub));
+        let secrets_there = kind(&self.on_hub, Some(SHOP), "", "Secret");
         let database = json!({"apiVersion": "demo.towline.dev/v1", "kind": "Database", "metadata": {"name": "orders"},
             "spec": {"engine": "postgres-17"}});
         make(&there, database).await;
-        let found = async |api: &Api<DynamicObject>, what: &str, pointer: &str, value: &str| {
-            eventually(what, LIMIT, async || match api.get_opt("orders").await {
-                Ok(Some(object)) if object.data.pointer(pointer) == Some(&value.into()) => Ok(()),
+        make(&secrets_there, json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": SECRET}})).await;
+        let found = async |api: &Api<DynamicObject>, name: &str, pointer: &str, value: &str| {
+            eventually(format!("{pointer} of {name}"), LIMIT, async || match api.get_opt(name).await {
+                Ok(Some(object)) if object.data.pointer(pointer) == Some(&value.into()) => Ok(object),
+                other => Err(format!("{other:?}")),
+            })
+            .await
+            .unwrap()
+        };
+        let local = found(&here, "orders", "/spec/engine", "postgres-17").await;
+        let ready = Patch::Merge(json!({"status": {"phase": "Ready"}}));
+        here.patch_status("orders", &PatchParams::default(), &ready).await.unwrap();
+        found(&there, "orders", "/status/phase", "Ready").await;
+        let controller = json!({"apiVersion": "demo.towline.dev/v1", "kind": "Database", "name": "orders", "uid": local.uid(),
+            "controller": true});
+        let secret = json!({"metadata": {"name": SECRET, "ownerReferences": [controller]}, "stringData": {"password": "sesame"}});
+        make(&Api::<Secret>::namespaced(self.client.clone(), SHOP), secret).await;
+        found(&secrets_there, SECRET, "/data/password", "c2VzYW1l").await;
+        there.delete("orders", &DeleteParams::default()).await.unwrap();
+        for api in [&here, &there] {
+            eventually("the object to be gone", LIMIT, async || match api.get_opt("orders").await {
+                Ok(None) => Ok(()),
                 other => Err(format!("{other:?}")),
             })
             .await
             .unwrap();
-        };
-        found(&here, "the spec on the edge", "/spec/engine", "postgres-17").await;
-        let ready = Patch::Merge(json!({"status": {"phase": "Ready"}}));
-        here.patch_status("orders", &PatchParams::default(), &ready).await.unwrap();
-        found(&there, "the status on the hub", "/status/phase", "Ready").await;
+        }
         for pod in pods {
             assert!(pod.terminate(LIMIT).await.unwrap().success());
         }
