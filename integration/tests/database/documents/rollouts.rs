@@ -375,6 +375,92 @@ fn a_cluster_that_was_silent_before_its_turn_is_away_and_one_that_becomes_silent
     });
 }
 
+/// It has failed to apply what it had before, which is no sign of a pass of its turn.
+#[test]
+fn a_cluster_that_is_silent_since_a_pass_of_its_turn_has_begun_to_write_keeps_its_place() {
+    run(async {
+        let mut world = World::new("silentamid", 3, canary()).await;
+        world.stage.run("update towline_cluster set last_contact = clock_timestamp()").await;
+        world.result("c.name = 'c1'", "'Failure', 'ServerError', 'x'").await;
+        world.write("b").await;
+        assert_eq!(world.asked_by_a_roll().await, names(["c1"]));
+        world.reach("false", "where c.name = 'c1'").await;
+        world.roll().await;
+        assert_eq!(world.state().await, "Running Unreachable wave 0 goal 2 stable 1");
+        world.reach("true", "where c.name = 'c1'").await;
+        assert_eq!(world.asked_by_a_roll().await, names(["c1"]));
+        // As a pass does it before its first write, whose answer is lost.
+        world
+            .stage
+            .run(
+                "update towline_result set inputs = decode(repeat('00', 32), 'hex') \
+                 where cluster = (select id from clusters where name = 'c1')",
+            )
+            .await;
+        world.reach("false", "where c.name = 'c1'").await;
+        world.roll().await;
+        assert_eq!(world.state().await, "Running Releasing wave 0 goal 2 stable 1");
+        world.stage.run("update towline_rollout set clock = clock + 600000").await;
+        world.roll().await;
+        assert_eq!(world.state().await, "Stopped Failures wave 0 goal 2 stable 1");
+    });
+}
+
+/// A release is lost, and what else clusters have nobody knows.
+#[test]
+fn after_a_restore_no_cluster_gets_the_new_content_until_the_rollout_is_resumed() {
+    run(async {
+        let mut world = World::new("rollrestored", 3, json!({"maxConcurrent": 1})).await;
+        world.write("b").await;
+        world.roll().await;
+        world.apply("true").await;
+        world.roll().await;
+        let before = world.turns().await;
+        assert_eq!(before.len(), 2, "{before:?}");
+        world.stage.run("delete from towline_turn where not done").await;
+        renumber(&world.stage.database(), true).await.expect("it is renumbered");
+        // Claims from before have run out.
+        world.stage.run("update towline_claim set until = now(); update towline_work set until = now()").await;
+        world.leader = Leader::of(&world.stage).await;
+        world.rollouts = Rollouts::unknown();
+        world.dispatched().await;
+        let kept = world.turns().await;
+        assert_eq!(kept.len(), 1, "{kept:?}");
+        for _ in 0..3 {
+            world.apply("true").await;
+            assert_eq!(world.asked_by_a_roll().await, names([]));
+        }
+        assert_eq!(world.state().await, "Stopped Restored wave 0 goal 2 stable 1");
+        assert_eq!(world.turns().await, kept, "nobody else has the new content");
+        world.stage.run("update towline_rollout set state = 'Running', reason = 'Releasing'").await;
+        world.play().await;
+    });
+}
+
+#[test]
+fn no_cluster_fails_to_which_no_worker_comes_and_one_that_comes_finds_it_in_its_turn() {
+    run(async {
+        let mut world = World::new("noworkers", 2, canary()).await;
+        // So long it may take.
+        let ten_minutes = "update towline_rollout set clock = clock + 600000; \
+            update towline_work set ready_at = ready_at - interval '10 min'";
+        world.write("b").await;
+        world.roll().await;
+        world.stage.run(ten_minutes).await;
+        for _ in 0..3 {
+            world.roll().await;
+            assert_eq!(world.state().await, "Running Releasing wave 0 goal 2 stable 1");
+        }
+        world.apply("c.name = 'c1'").await;
+        assert!(!world.asked_by_a_roll().await.is_empty());
+        assert_eq!(world.state().await, "Running Releasing wave 1 goal 2 stable 1");
+        // A worker has it.
+        world.stage.run(ten_minutes).await;
+        world.roll().await;
+        assert_eq!(world.state().await, "Stopped Failures wave 1 goal 2 stable 1");
+    });
+}
+
 #[test]
 fn a_cluster_that_leaves_the_syncset_stays_pinned_and_has_its_turn_again_when_it_is_back() {
     run(async {
@@ -643,6 +729,7 @@ fn a_hub_without_rollouts_is_asked_for_them_once_and_a_rollout_costs_five_statem
         let mut after = counts(&world.stage).await;
         assert_eq!(since(&before, &after), [1, 2, 2, 2, 2, 2, 1, 1, 2], "it begins, and releases two");
         before = after;
+        asked(&world.stage).await;
         world.roll().await;
         after = counts(&world.stage).await;
         assert_eq!(since(&before, &after), [1, 1, 1, 1, 1, 0, 0, 0, 1], "nothing has changed");

@@ -46,7 +46,8 @@ pub fn decide(
         }
         return (rollout, moves);
     }
-    rollout.clock += elapsed.min(LONGEST_TICK);
+    let elapsed = elapsed.min(LONGEST_TICK);
+    rollout.clock += elapsed;
     rollout.wave = rollout.wave.min(spec.waves.len());
     let waves = assign(syncset, spec, &observed.clusters);
     let clusters = observed.clusters.iter().zip(waves).map(|(seen, wave)| Cluster::of(seen, wave, spec, &rollout));
@@ -55,6 +56,7 @@ pub fn decide(
     moves.extend(missed.map(|cluster| Move::Leave { cluster: cluster.seen.id }));
     let mut step = Step { spec, rollout, clusters, moves };
     step.finish_turns();
+    step.leave_out_waits(elapsed);
     match step.rollout.state {
         RolloutPhase::RollingBack => step.go_back(observed.is_held),
         _ => step.go_on(observed.is_held),
@@ -194,6 +196,22 @@ impl Step<'_> {
                 self.moves.push(Move::Done { cluster: cluster.seen.id });
             }
         }
+    }
+
+    /// Leaves out the time in which clusters have waited for a worker: that is no failure of theirs.
+    fn leave_out_waits(&mut self, elapsed: Duration) {
+        let mut longest = Duration::ZERO;
+        for cluster in self.clusters.iter_mut().filter(|cluster| !cluster.seen.queued.is_zero()) {
+            let waited = cluster.seen.queued.min(elapsed);
+            if cluster.is_unchecked(&self.rollout) {
+                longest = longest.max(waited);
+            }
+            if let Some(turn) = cluster.turn.as_mut().filter(|turn| !turn.done) {
+                turn.released += waited;
+                self.moves.push(Move::Wait { cluster: cluster.seen.id, released: turn.released });
+            }
+        }
+        self.rollout.checking = self.rollout.checking.map(|since| since + longest);
     }
 
     fn go_on(mut self, is_held: bool) -> (Rollout, Vec<Move>) {

@@ -176,7 +176,7 @@ pub struct Turn {
     pub number: i64,
     /// The wave that ran then.
     pub wave: usize,
-    /// When, by the rollout's clock.
+    /// When, by the rollout's clock, and later by as long as it has waited for a worker since.
     pub released: Duration,
     /// Whether it was seen to have applied the revision, and to be healthy if that is read. It stays so.
     pub done: bool,
@@ -198,8 +198,11 @@ pub struct Seen {
     /// Whether it is paused, or was not reached when it was last asked.
     pub is_away: bool,
     pub is_paused: bool,
-    /// Whether it was not reached when it was last asked, and has not answered since its turn began: nothing of it has come to the cluster.
+    /// Whether it was not reached when it was last asked, has not answered since its turn began, and no pass has begun to write: nothing of the
+    /// turn has come to the cluster.
     pub was_silent: bool,
+    /// How long it has been waiting for a worker; zero if one has it, or if its time has not come.
+    pub queued: Duration,
     pub turn: Option<Turn>,
     pub applied: Applied,
     pub health: Option<HealthReading>,
@@ -240,6 +243,8 @@ pub struct Observed {
 pub enum Move {
     /// Pins it to the goal. Its health counts again once a later reading than this one is there.
     Release { cluster: Uuid, read_before: Option<Timestamp> },
+    /// It has waited for a worker: its time counts as if it had been released then.
+    Wait { cluster: Uuid, released: Duration },
     /// It is done: any reading of its health counts again.
     Done { cluster: Uuid },
     /// Its turn counts no more: the syncset is not for it, or nothing of the turn has come to it. It stays pinned, and has another turn when

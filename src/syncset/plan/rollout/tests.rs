@@ -32,6 +32,7 @@ fn cluster(number: u128, selected: &[bool]) -> Seen {
         is_away: false,
         is_paused: false,
         was_silent: false,
+        queued: Duration::ZERO,
         turn: None,
         applied: Applied::Not,
         health: None,
@@ -117,6 +118,10 @@ impl World {
                 }
                 let Rollout { goal, number, wave, clock, .. } = *rollout;
                 seen.turn = Some(Turn { revision: goal, number, wave, released: clock, done: false, read_before });
+            }
+            Move::Wait { cluster, released } => {
+                let turn = turns.find(|seen| seen.id == cluster).and_then(|seen| seen.turn.as_mut()).expect("a turn");
+                turn.released = released;
             }
             Move::Done { cluster } => {
                 let turn = turns.find(|seen| seen.id == cluster).and_then(|seen| seen.turn.as_mut()).expect("a turn");
@@ -401,6 +406,62 @@ fn a_cluster_that_dies_in_its_turn_keeps_its_place_and_fails_in_the_end() {
     world.rollout = world.rollout.clone().resume().expect("it has stopped after a failure");
     world.tick();
     assert_eq!((world.rollout.failures, world.released()), (0, vec![2]), "a cluster that recovers is done");
+}
+
+#[test]
+fn no_cluster_fails_since_it_waits_for_a_worker_and_its_time_counts_from_when_one_comes() {
+    let mut rollout = canary();
+    rollout["waves"][0]["soak"] = json!("5s");
+    let mut world = World::new(spec(&rollout, Some("1m")), vec![cluster(1, &[true]), cluster(2, &[false])]);
+    let waits = |world: &mut World, seconds: u64| {
+        world.at(1).queued = Duration::from_secs(seconds);
+        world.tick_after(Duration::from_secs(10));
+    };
+    world.tick();
+    world.tick();
+    for tick in 1..=30 {
+        waits(&mut world, 10 * tick);
+        world.is(RolloutPhase::Running, ProgressReason::Releasing);
+    }
+    // It was tried, and comes to wait for so much of ten seconds each time.
+    let mut late = World {
+        spec: world.spec.clone(),
+        rollout: world.rollout.clone(),
+        observed: world.observed.clone(),
+        left: Vec::new(),
+        ..world
+    };
+    for _ in 0..10 {
+        waits(&mut late, 4);
+        late.is(RolloutPhase::Running, ProgressReason::Releasing);
+    }
+    waits(&mut late, 0);
+    late.is(RolloutPhase::Stopped, ProgressReason::Failures);
+    assert_eq!(late.rollout.clock, Duration::from_secs(30 * 10 + 11 * 10 + 1), "300 and 40 seconds were not its own");
+}
+
+#[test]
+fn the_check_at_the_end_of_a_soak_waits_for_workers() {
+    let mut rollout = canary();
+    rollout["waves"][0]["soak"] = json!("5s");
+    let mut world = World::new(spec(&rollout, Some("1m")), vec![cluster(1, &[true]), cluster(2, &[false])]);
+    world.tick();
+    world.tick();
+    world.apply(1, HealthState::Current);
+    world.tick();
+    world.tick_after(Duration::from_secs(5));
+    for tick in 1..=30 {
+        world.is(RolloutPhase::Running, ProgressReason::Checking);
+        world.at(1).queued = Duration::from_secs(10 * tick);
+        world.tick_after(Duration::from_secs(10));
+    }
+    world.at(1).queued = Duration::ZERO;
+    for _ in 0..6 {
+        world.tick_after(Duration::from_secs(10));
+        world.is(RolloutPhase::Running, ProgressReason::Checking);
+    }
+    world.tick_after(TICK);
+    world.is(RolloutPhase::Stopped, ProgressReason::Failures);
 }
 
 #[test]

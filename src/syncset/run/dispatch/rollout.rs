@@ -45,6 +45,11 @@ const AFTER_A_FAILURE: Duration = Duration::from_secs(10);
 /// After this time the clock of a rollout is stored, also if nothing else has changed. It is less than what counts of one look.
 const STORE_EVERY: Duration = Duration::from_secs(9);
 
+/// The inputs of a result since a pass has begun to write, until it has ended: [`UNFINISHED`](crate::syncset::plan::rows::ResultRow::UNFINISHED).
+const BEGUN: &str = "decode(repeat('00', 32), 'hex')";
+/// Those of one that counts no more. No syncset has them either.
+const OUTDATED: &str = "decode(repeat('ff', 32), 'hex')";
+
 /// What the dispatcher remembers between two looks. If it is lost, at most ten seconds of the rollouts' clocks are.
 #[derive(Debug)]
 pub struct Rollouts {
@@ -343,11 +348,12 @@ async fn observe(
          t as (select * from towline_turn where syncset = {syncset}::text::uuid) \
          select coalesce(c.id, t.cluster)::text, c.selected, p.reachable is not true, c.pause, \
            t.revision, t.number, t.wave, t.released, t.done, {read_before}, \
-           case when r.generation = {generation}::text::bigint and r.inputs <> decode(repeat('00', 32), 'hex') then \
+           case when r.generation = {generation}::text::bigint and r.inputs not in ({BEGUN}, {OUTDATED}) then \
              case when r.result = 'Failure' then r.reason when not r.pending_deletions then '' end end, \
            {read}, case when r.health_inputs = r.inputs then r.health_state end, \
            t.done and t.number = {number}::text::bigint and r.cluster is null, \
-           p.reachable is false and (p.last_contact < t.released_at) is not false \
+           p.reachable is false and (p.last_contact < t.released_at) is not false and (r.inputs = {BEGUN}) is not true, \
+           case when w.ready_at <= now() and (w.until is null or w.until < now()) then {queued} end \
          from c full join t on t.cluster = c.id \
            left join lateral (select p.reachable, p.last_contact from towline_cluster p where p.cluster = c.id offset 0) p on true \
            left join lateral (select * from towline_result r where r.cluster = c.id and r.syncset = {syncset}::text::uuid offset 0) r on true \
@@ -357,6 +363,7 @@ async fn observe(
         selected = selected.join(", "),
         read_before = micros("t.read_before"),
         read = micros("(r.health->>'read')::timestamptz"),
+        queued = micros("now() - w.ready_at"),
     );
     let rows = transaction.all(QUERY, &text, &parameters.as_params()).await?;
     let mut observed = Observed { is_held: subject.is_held, ..Observed::default() };
@@ -404,6 +411,9 @@ fn seen(query: &'static str, (id, selected): (Uuid, Vec<bool>), row: &Row, now: 
         is_away: column::<bool>(query, row, 2)? || is_paused,
         is_paused,
         was_silent: column::<Option<bool>>(query, row, 14)? == Some(true),
+        queued: Duration::from_micros(
+            column::<Option<i64>>(query, row, 15)?.map_or(0, |micros| u64::try_from(micros).unwrap_or_default()),
+        ),
         turn,
         applied,
         health: time(11)?.map(|at| HealthReading { at, state }),
@@ -421,7 +431,7 @@ fn moved(before: &Rollout, after: &Rollout, moves: &[Move], observed: &Observed)
                 let others = observed.clusters.iter().filter(|seen| had(seen) != after.stable);
                 clusters.extend(others.map(|seen| seen.id));
             }
-            Move::Done { .. } | Move::Leave { .. } | Move::Checked => {}
+            Move::Wait { .. } | Move::Done { .. } | Move::Leave { .. } | Move::Checked => {}
         }
     }
     clusters
@@ -442,13 +452,15 @@ async fn write(
            from jsonb_populate_record(null::towline_rollout, $2) n) where r.syncset = $1::text::uuid";
     // What failed before is tried again as if it had other inputs: until then its failure does not count. That a pass has begun to write stays.
     const RELEASE: &str = "with u as (select u.cluster::uuid, u.before from unnest($2::text[], $3::bigint[]) u(cluster, before)), \
-         tried as (update towline_result t set inputs = decode(repeat('00', 32), 'hex') from u \
-           where t.cluster = u.cluster and t.syncset = $1::text::uuid and t.result = 'Failure') \
+         tried as (update towline_result t set inputs = decode(repeat('ff', 32), 'hex') from u \
+           where t.cluster = u.cluster and t.syncset = $1::text::uuid and t.result = 'Failure' and t.inputs <> decode(repeat('00', 32), 'hex')) \
          insert into towline_turn (syncset, cluster, revision, number, wave, released, read_before) \
          select r.syncset, u.cluster, r.goal, r.number, r.wave, r.clock, timestamptz 'epoch' + u.before * interval '1 microsecond' \
            from u join towline_rollout r on r.syncset = $1::text::uuid \
          on conflict (syncset, cluster) do update set revision = excluded.revision, number = excluded.number, wave = excluded.wave, \
            released = excluded.released, done = false, read_before = excluded.read_before, released_at = excluded.released_at";
+    const WAIT: &str = "update towline_turn t set released = u.released from unnest($2::text[], $3::bigint[]) u(cluster, released) \
+         where t.syncset = $1::text::uuid and t.cluster = u.cluster::uuid";
     const DONE: &str = "update towline_turn set done = true, read_before = null \
          where syncset = $1::text::uuid and cluster = any($2::text[]::uuid[])";
     // `Turn::LEFT`.
@@ -464,12 +476,16 @@ async fn write(
     // The statement decides since when it is so, and by whom.
     let stored = Stored::json(rollout);
     transaction.execute("write_rollout", ROLLOUT, &[by_id.clone(), (&stored as _, Type::JSONB)]).await?;
-    let (mut released, mut done, mut left, mut reread) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut released, mut waited, mut reread) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut done, mut left) = (Vec::new(), Vec::new());
     let (mut is_checked, mut is_settled) = (false, false);
     for of in moves {
         match of {
             Move::Release { cluster, read_before } => {
                 released.push((cluster.to_string(), read_before.map(Timestamp::as_microsecond)));
+            }
+            Move::Wait { cluster, released } => {
+                waited.push((cluster.to_string(), i64::try_from(released.as_millis()).ok()));
             }
             Move::Done { cluster } => done.push(cluster.to_string()),
             Move::Leave { cluster } => left.push(cluster.to_string()),
@@ -478,7 +494,11 @@ async fn write(
             Move::Settle => is_settled = true,
         }
     }
-    for (query, text, pairs) in [("release_clusters", RELEASE, released), ("reread_clusters", REREAD, reread)] {
+    for (query, text, pairs) in [
+        ("release_clusters", RELEASE, released),
+        ("wait_for_workers", WAIT, waited),
+        ("reread_clusters", REREAD, reread),
+    ] {
         if !pairs.is_empty() {
             let (clusters, times): (Vec<String>, Vec<Option<i64>>) = pairs.into_iter().unzip();
             let params = [by_id.clone(), (&clusters as _, Type::TEXT_ARRAY), (&times as _, Type::INT8_ARRAY)];
