@@ -2,6 +2,7 @@ use jiff::SignedDuration;
 
 use super::*;
 use crate::syncset::plan::name::Digest;
+use crate::syncset::plan::reason::Reason;
 use crate::syncset::plan::rows::Failure;
 
 fn at(second: i64) -> Timestamp {
