@@ -138,7 +138,7 @@ fn wire(config: &SyncsetsConfig, wiring: &mut Wiring<'_>) {
     if let Some(mounted) = wiring.offered::<ApiRoutes>() {
         let queue = WorkQueue::new(&shared.database, &shared.claims).over(shared.broker.clone());
         let database = shared.database.clone();
-        let inspector = Inspector::new(worker.store.clone(), &worker.preparer, Arc::clone(&worker.clusters), config);
+        let inspector = Inspector::new(&worker.store, &worker.preparer, Arc::clone(&worker.clusters), config);
         let allowed = config.allowed;
         mounted
             .advise(Arc::new(move |text: &str| Some(kubeconfig::of_user(text.as_bytes(), allowed).err()?.to_string())));

@@ -239,8 +239,8 @@ pub(super) fn routes(api: &Arc<SyncsetApi>) -> Vec<ApiRoute> {
         answer: "The rollout as it is then",
     };
     let mut routes = vec![all.with_parameters(PARAMETERS).reading_many()];
-    routes.extend(shows.routes(api, one).map(|route| route.failing_with(&[ProblemKind::NotFound])));
-    routes.extend(revisions_of.routes(api, revisions).map(|route| route.failing_with(&[ProblemKind::NotFound])));
+    let reads = shows.routes(api, one).chain(revisions_of.routes(api, revisions));
+    routes.extend(reads.map(|route| route.failing_with(&[ProblemKind::NotFound]).reading_many()));
     routes.extend(steers.routes(api, steer).map(|route| {
         route.with_body::<RolloutOrder>().answering(StatusCode::OK).failing_with(&[
             ProblemKind::NotFound,

@@ -57,11 +57,13 @@ enum Unseen {
 }
 
 impl Inspector {
-    /// Reads what workers read, and connects as they do.
-    pub fn new(store: PassStore, preparer: &Preparer, clusters: Arc<DynamicClusters>, config: &SyncsetsConfig) -> Self {
+    /// Reads what workers read, on other connections, and connects as they do.
+    pub fn new(store: &PassStore, preparer: &Preparer, clusters: Arc<DynamicClusters>, config: &SyncsetsConfig) -> Self {
         let at_once = (config.max_in_flight.get() / OF_SLOTS).max(1);
         let slots = Arc::new(Places::new("looks at clusters", at_once, at_once / RESERVED));
-        Self { store, preparer: preparer.apart(), clusters, slots, at_once, is_guarding: config.mass_delete_guard }
+        let store = store.apart();
+        let preparer = preparer.apart(store.clone());
+        Self { store, preparer, clusters, slots, at_once, is_guarding: config.mass_delete_guard }
     }
 
     pub fn keyring(&self) -> Arc<Keyring> {

@@ -21,7 +21,11 @@ const LAST_EVENT_ID: &str = "last-event-id";
 pub(super) async fn read(api: &Arc<Api>, asked: Asked<'_>, kind: Kind) -> Result<Response, Problem> {
     asked.parameters().none()?;
     let key = asked.key(kind)?;
-    let _place = api.requests.try_take(asked.caller.taker())?;
+    let taker = asked.caller.taker();
+    let _place = api.requests.try_take(taker)?;
+    // The status of a ClusterSync has a row for each syncset, and that of a syncset counts its clusters.
+    let reads_many = matches!(kind, Kind::ClusterSync | Kind::SyncSet | Kind::SelectorSyncSet);
+    let _turn = if reads_many { Some(api.reads.take(taker, limits::PATIENCE).await?) } else { None };
     let found = api.documents.store().found(&key).await?;
     let found = found.ok_or_else(|| not_found(&key))?;
     let version = found.version();
@@ -30,7 +34,7 @@ pub(super) async fn read(api: &Arc<Api>, asked: Asked<'_>, kind: Kind) -> Result
     if is_known && found.is_as_stored() {
         return Ok((StatusCode::NOT_MODIFIED, [(ETAG, etag::of(version))]).into_response());
     }
-    let place = api.answers.try_take(found.length(), asked.caller.taker())?;
+    let place = api.answers.try_take(found.length(), taker)?;
     let json = found.print(api.documents.blocking()).await?;
     Ok(document_answer(StatusCode::OK, version, bodies::answer(json, place)))
 }

@@ -46,7 +46,7 @@ pub struct AskedObject<'o> {
 
 impl PassStore {
     /// The labels of syncsets that have a resource of this kind and name, as it stands there, and are none of `selected`: at most five. Of those
-    /// without a namespace only for who may read everywhere. Looked into are a thousand of up to 100 KiB. It takes no turn of a pass.
+    /// without a namespace only for who may read everywhere. Looked into are a thousand of up to 100 KiB.
     pub async fn syncsets_beside(
         &self,
         cluster_namespace: &str,
@@ -93,6 +93,7 @@ impl PassStore {
         );
         let plural = key.kind.plural();
         let params = [(&plural as _, Type::TEXT), (&key.namespace as _, Type::TEXT), (&key.name as _, Type::TEXT)];
+        let _turn = self.turn().await;
         let _turn = self.turn().await;
         let rows = self.database.all(QUERY, &text, &params).await?;
         let row = rows.first().filter(|row| column(QUERY, row, 0).unwrap_or(false));

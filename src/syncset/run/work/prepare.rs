@@ -149,11 +149,12 @@ impl Preparer {
         }
     }
 
-    /// The same with budgets of its own: for those who only look at clusters, and keep what they have rendered while a cluster takes its
-    /// time. They wait for their share as long as they want to.
+    /// The same with budgets and threads of its own, reading from this store: for those who only look at clusters, and keep what they have
+    /// rendered while a cluster takes its time. They wait for their share as long as they want to.
     #[must_use]
-    pub fn apart(&self) -> Self {
-        Self { budgets: Budgets::default(), patience: None, ..self.clone() }
+    pub fn apart(&self, store: PassStore) -> Self {
+        let (readers, blocking) = (Arc::new(Semaphore::new(READERS)), BlockingPool::default());
+        Self { store, readers, blocking, budgets: Budgets::default(), patience: None, ..self.clone() }
     }
 
     /// The same, but no large pass waits for its share for longer than this, and no small one for longer than five times this.
