@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::{SyncsetApi, of_store};
+use super::{RETRY_AFTER, SyncsetApi, of_store};
 use crate::documents::{
     Action, Context, Document, Fault, Fresh, Keyring, Kind, Manifest, Problem, ProblemKind, Request, decide,
     key_of_body, manifests_of_json,
@@ -67,6 +67,7 @@ pub(super) async fn diff(api: Arc<SyncsetApi>, request: ApiRequest) -> Result<Di
             of_store(ProblemKind::Unavailable, "the state of the clusters could not be read", error)
         }
         Undiffed::Unreadable(failure) => unreadable(&failure.message),
+        busy @ Undiffed::Busy => Problem::new(ProblemKind::Busy, busy.to_string()).retry_after(RETRY_AFTER),
     })
 }
 

@@ -1,9 +1,8 @@
 //! What there is to know about one object on a cluster: the route.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use super::{SyncsetApi, of_store};
+use super::{RETRY_AFTER, SyncsetApi, of_store};
 use crate::config::names::{is_label, is_subdomain};
 use crate::documents::{Filter, Key, Kind, Problem, ProblemKind, is_kind, is_path_segment, not_found, selected_ids};
 use crate::job::routes::{ApiRequest, QueryParameter, QueryValue, Reach, Right};
@@ -15,9 +14,6 @@ pub(super) const PARAMETERS: &[QueryParameter] = &[
     QueryParameter { name: "objectNamespace", about: "Namespace of the object", value: QueryValue::Text },
     QueryParameter { name: "objectName", about: "Name of the object", value: QueryValue::Text },
 ];
-
-/// When another attempt may succeed, if too much is looked at: about as long as one that looks at a cluster takes.
-const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 pub(super) async fn explain(api: Arc<SyncsetApi>, request: ApiRequest) -> Result<Explanation, Problem> {
     let (namespace, name) = (request.variable("namespace"), request.variable("name"));

@@ -12,6 +12,7 @@ mod resync;
 mod rollout;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{Method, StatusCode};
 
@@ -38,6 +39,9 @@ const SELECTOR: QueryParameter = QueryParameter {
 
 /// Problems of a request for a full pass of one cluster.
 const OF_RESYNC: &[ProblemKind] = &[ProblemKind::NotFound, ProblemKind::ChangeQuota, ProblemKind::OutcomeUnknown];
+
+/// When another attempt may succeed, if too much is looked at: about as long as one that looks at a cluster takes.
+const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 pub(super) struct SyncsetApi {
     pub(super) store: PassStore,

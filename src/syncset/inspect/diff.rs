@@ -17,11 +17,10 @@ use uuid::Uuid;
 use super::compared::{ClusterReference, Compared, DiffedObject, shortened};
 use super::explain::spoken;
 use super::losses::{Losses, dropped};
-use super::selection::{missing, reference, selected, spread};
 use super::trial::{self, Known, Trial};
 use super::{ANSWER_WITHIN, Inspector, Unseen};
 use crate::cluster::{Error, KindId};
-use crate::documents::{Document, Key, Kind, Taker};
+use crate::documents::{Document, Key, Kind, Parameters, Taker};
 use crate::guard;
 use crate::syncset::plan::action::{Action, PassPlan};
 use crate::syncset::plan::guard::{APPROVE, Approval, SyncsetState, Tally};
@@ -33,8 +32,9 @@ use crate::syncset::plan::pass::Input;
 use crate::syncset::plan::rows::Failure;
 use crate::syncset::plan::spec::{Rendered, Rendering};
 use crate::syncset::plan::wanted::{Deletions, Wanted, placed};
+use crate::syncset::run::dispatch::condition;
 use crate::syncset::run::payloads::Kept;
-use crate::syncset::run::store::{Candidate, ClusterPlace, Snapshot, StoreError};
+use crate::syncset::run::store::{Candidate, ClusterPlace, Selected, Snapshot, StoreError};
 use crate::syncset::run::work::{Plan, PrepareError};
 
 /// Longest time for all clusters together.
@@ -115,6 +115,9 @@ pub enum Undiffed {
     /// It can't be read, though it is valid.
     #[error("{}", .0.message)]
     Unreadable(Failure),
+    /// Too much is looked at at the moment.
+    #[error("too many clusters are looked at now")]
+    Busy,
 }
 
 impl ProposedSyncset {
@@ -145,18 +148,17 @@ impl Inspector {
         let deadline = Instant::now() + WITHIN;
         let spec = Value::Object(proposed.spec.clone());
         let audience = Audience::of(&proposed.name, &spec).map_err(Undiffed::Unreadable)?;
+        let state = SyncsetState::read(&proposed.name, &spec, Some(&proposed.resources));
+        // What is read of a fleet takes a slot as each look at one of its clusters does.
+        let slot = self.slots.take(taker, WITHIN).await.map_err(|_| Undiffed::Busy)?;
         let stored = self.store.stored_syncset(&proposed.key).await?;
         let stored_audience = stored.as_ref().and_then(|stored| Audience::of(&proposed.name, &stored.spec).ok());
-        let namespace = Some(proposed.name.namespace.as_str()).filter(|namespace| !namespace.is_empty());
-        let places = self.store.cluster_places(namespace).await?;
-        let selected = selected(&audience, stored_audience.as_ref(), &places);
-        let state = SyncsetState::read(&proposed.name, &spec, Some(&proposed.resources));
+        let selected = self.selected(&audience, stored_audience.as_ref(), sample).await?;
         let tally = match &stored {
             Some(stored) => self.store.tally(stored.id, &state).await?,
             None => Tally::default(),
         };
-        let missing = missing(&audience, &places);
-        let sampled = spread(&selected.places, sample);
+        drop(slot);
         let id = stored.as_ref().map_or_else(Uuid::new_v4, |stored| stored.id);
         let generation = stored.as_ref().map_or(1, |stored| stored.generation.saturating_add(1));
         let annotation = proposed.annotations.get(APPROVE).map(String::as_str);
@@ -184,7 +186,7 @@ impl Inspector {
             objects: proposed.resources.len() + proposed.kept.payload.patches.len(),
             spec: without_clusters,
         };
-        let most_named = (MOST_NAMED / sampled.len().max(1)).max(LEAST_NAMED);
+        let most_named = (MOST_NAMED / selected.sample.len().max(1)).max(LEAST_NAMED);
         let compare = |place: &ClusterPlace| {
             let (place, candidate) = (place.clone(), &candidate);
             async move {
@@ -204,22 +206,36 @@ impl Inspector {
                 compared
             }
         };
-        let running: Vec<_> = sampled.into_iter().map(compare).collect();
+        let of_namespace = |name| reference((proposed.name.namespace.clone(), name));
+        let running: Vec<_> = selected.sample.iter().map(compare).collect();
         let compared = futures::stream::iter(running).buffered(self.at_once).collect().await;
         Ok(Diff {
             syncset: proposed.name.to_string(),
-            clusters: selected.places.len(),
+            clusters: selected.clusters,
             new: selected.new,
-            no_longer: selected.no_longer.len(),
-            no_longer_clusters: selected.no_longer.iter().copied().take(MOST_REFERENCES).map(reference).collect(),
-            missing: missing.len(),
-            missing_clusters: missing.into_iter().take(MOST_REFERENCES).collect(),
+            no_longer: selected.no_longer,
+            no_longer_clusters: selected.first_no_longer.into_iter().map(reference).collect(),
+            missing: selected.missing,
+            missing_clusters: selected.first_missing.into_iter().map(of_namespace).collect(),
             held,
             losing: if held { tally.loses } else { tally.counted },
             limit: guard::limit(tally.tracks),
             rollout: told_of_rollout(stored.as_ref().map(|stored| &stored.spec), &spec),
             sample: compared,
         })
+    }
+
+    /// The clusters for which a syncset would be, and those that the stored one is for.
+    async fn selected(&self, now: &Audience, before: Option<&Audience>, sample: usize) -> Result<Selected, StoreError> {
+        let conditions = |parameters: &mut Parameters| {
+            let before = before.map_or_else(|| "false".to_owned(), |before| condition(before, parameters));
+            [condition(now, parameters), before].map(|condition| format!("({condition})"))
+        };
+        let names = match now {
+            Audience::Named { namespace, clusters } => Some((namespace.as_str(), clusters.iter().cloned().collect())),
+            Audience::Selected { .. } => None,
+        };
+        self.store.selected(conditions, names, (sample, MOST_REFERENCES)).await
     }
 
     async fn compare(
@@ -304,6 +320,11 @@ impl Inspector {
         snapshot.candidates.push(candidate);
         Ok(())
     }
+}
+
+/// How an answer names a cluster.
+fn reference((namespace, name): (String, String)) -> ClusterReference {
+    ClusterReference { namespace, name }
 }
 
 /// Tries what a syncset sends itself. What may have been written in the same second is tried again when that is over.

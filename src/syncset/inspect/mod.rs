@@ -6,7 +6,6 @@ mod diff;
 mod explain;
 mod fields;
 mod losses;
-mod selection;
 mod trial;
 
 use std::sync::Arc;

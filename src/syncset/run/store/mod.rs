@@ -23,7 +23,7 @@ use crate::db::Database;
 use columns::UnreadableColumn;
 pub use content::{Content, Lacking, MOST_ROWS, PayloadRow, SealedSecret, Sent};
 pub use error::StoreError;
-pub use proposal::{AskedObject, ClusterPlace};
+pub use proposal::{AskedObject, ClusterPlace, Selected};
 pub use save::{ClusterUpdate, Revision};
 pub use snapshot::{Awaited, Candidate, SecretFacts, Snapshot, StoredCluster};
 

@@ -1,8 +1,9 @@
 //! What a syncset that is only proposed is compared with: the stored one of its name, and the clusters. Nothing is written.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use uuid::Uuid;
 
@@ -10,7 +11,7 @@ use super::content::texts;
 use super::{PassStore, SecretFacts, StoreError, places};
 use crate::cluster::tool_marks::LAST_APPLIED;
 use crate::db::{self, Type, column};
-use crate::documents::{IS_WHOLE, Key, ListError};
+use crate::documents::{IS_WHOLE, Key, ListError, Parameters};
 use crate::syncset::plan::guard::{Amount, SyncsetState, Tally, TrackedObjects};
 
 /// The stored syncset of a name, as the guard checks its deletions.
@@ -26,13 +27,29 @@ pub struct StoredSyncset {
     pub approved: i64,
 }
 
-/// A cluster, as selectors see it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The clusters that a syncset would be for, beside those that the stored one of its name is for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selected {
+    /// How many there are.
+    pub clusters: usize,
+    /// How many of these the stored syncset is not for.
+    pub new: usize,
+    /// How many the stored syncset is for, and this one is not; and the first of those, as `(namespace, name)`.
+    pub no_longer: usize,
+    pub first_no_longer: Vec<(String, String)>,
+    /// How many of those that it names are not there; and the first of those, by name.
+    pub missing: usize,
+    pub first_missing: Vec<String>,
+    /// Some of the clusters, evenly spread over all by namespace and name.
+    pub sample: Vec<ClusterPlace>,
+}
+
+/// A cluster by its name.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct ClusterPlace {
     pub id: Uuid,
     pub namespace: String,
     pub name: String,
-    pub labels: BTreeMap<String, String>,
 }
 
 /// An object as somebody asks for it: an empty namespace and no group are any.
@@ -77,6 +94,7 @@ impl PassStore {
             (&object.namespace as _, Type::TEXT),
             (&object.group as _, Type::TEXT),
         ];
+        let _turn = self.turn().await;
         let rows = self.database.all(QUERY, TEXT, &params).await?;
         Ok(rows.iter().map(|row| Ok(column::<&str>(QUERY, row, 0)?.to_owned())).collect::<Result<_, db::Error>>()?)
     }
@@ -93,7 +111,6 @@ impl PassStore {
         );
         let plural = key.kind.plural();
         let params = [(&plural as _, Type::TEXT), (&key.namespace as _, Type::TEXT), (&key.name as _, Type::TEXT)];
-        let _turn = self.turn().await;
         let _turn = self.turn().await;
         let rows = self.database.all(QUERY, &text, &params).await?;
         let row = rows.first().filter(|row| column(QUERY, row, 0).unwrap_or(false));
@@ -122,24 +139,53 @@ impl PassStore {
         Ok(tally)
     }
 
-    /// All clusters, or those of one namespace, by namespace and name.
-    pub async fn cluster_places(&self, namespace: Option<&str>) -> Result<Vec<ClusterPlace>, StoreError> {
-        const QUERY: &str = "cluster_places";
-        const TEXT: &str = "select c.id::text, c.namespace, c.name, c.labels::text from clusters c \
-             where c.kind = 'clusters' and c.deleted_at is null and ($1::text is null or c.namespace = $1) order by c.namespace, c.name";
+    /// The clusters for which the first of these conditions on `c`, a row of the clusters, holds, beside those for which the second one does:
+    /// their numbers, the first ones and a sample, so that it takes no memory for each. `names` are all that a `SyncSet` names, with its namespace.
+    pub async fn selected(
+        &self,
+        conditions: impl FnOnce(&mut Parameters) -> [String; 2],
+        names: Option<(&str, Vec<String>)>,
+        (sample, first): (usize, usize),
+    ) -> Result<Selected, StoreError> {
+        const QUERY: &str = "selected_clusters";
+        let mut parameters = Parameters::default();
+        let [now, before] = conditions(&mut parameters);
+        let (namespace, names) = names.map_or(("", None), |(namespace, names)| (namespace, Some(names)));
+        let (namespace, names) = (parameters.text(namespace), parameters.texts(names));
+        let [sample, first] = [sample, first].map(|most| parameters.number(i64::try_from(most).unwrap_or(i64::MAX)));
+        // The place of an element of the sample is a whole multiple of the distance between two of them, rounded down.
+        let text = format!(
+            "with place as materialized (select * from ( \
+               select c.id, c.namespace, c.name, {now} as is_now, {before} as was from clusters c \
+               where c.kind = 'clusters' and c.deleted_at is null) p where is_now or was), \
+             chosen as materialized (select id, namespace, name, row_number() over (order by namespace, name) - 1 as place, \
+               count(*) over () as clusters, least(count(*) over (), {sample}) as sampled from place where is_now), \
+             missing as materialized (select n.name from unnest({names}::text[]) n(name) where not exists ( \
+               select from clusters c where c.kind = 'clusters' and c.namespace = {namespace} and c.name = n.name and c.deleted_at is null)) \
+             select count(*) filter (where is_now), count(*) filter (where is_now and not was), count(*) filter (where not is_now), \
+               (select jsonb_agg(jsonb_build_array(namespace, name) order by namespace, name) from ( \
+                  select namespace, name from place where not is_now order by namespace, name limit {first}) f)::text, \
+               (select count(*) from missing), \
+               (select jsonb_agg(name) from (select name from missing order by name collate \"C\" limit {first}) f)::text, \
+               (select jsonb_agg(jsonb_build_object('id', id, 'namespace', namespace, 'name', name) order by place) from chosen \
+                  where ((place * sampled + clusters - 1) / clusters) * clusters < (place + 1) * sampled)::text \
+             from place"
+        );
         let _turn = self.turn().await;
-        let rows = self.database.all(QUERY, TEXT, &[(&namespace as _, Type::TEXT)]).await?;
-        let place = |row| {
-            let labels = column::<&str>(QUERY, row, 3)?;
-            Ok(ClusterPlace {
-                id: uuid(QUERY, column(QUERY, row, 0)?)?,
-                namespace: column(QUERY, row, 1)?,
-                name: column(QUERY, row, 2)?,
-                labels: serde_json::from_str(labels)
-                    .map_err(|source| StoreError::Json { table: "clusters", source })?,
-            })
+        let rows = self.database.all(QUERY, &text, &parameters.as_params()).await?;
+        let Some(row) = rows.first() else { return Ok(Selected::default()) };
+        let count = |index| -> Result<usize, db::Error> {
+            Ok(usize::try_from(column::<i64>(QUERY, row, index)?).unwrap_or_default())
         };
-        rows.iter().map(place).collect()
+        Ok(Selected {
+            clusters: count(0)?,
+            new: count(1)?,
+            no_longer: count(2)?,
+            first_no_longer: listed(column(QUERY, row, 3)?)?,
+            missing: count(4)?,
+            first_missing: listed(column(QUERY, row, 5)?)?,
+            sample: listed(column(QUERY, row, 6)?)?,
+        })
     }
 
     /// What is known of `Secret` documents without their data, by namespace and name.
@@ -165,6 +211,11 @@ impl PassStore {
         let text = column::<&str>(QUERY, row, 0)?;
         serde_json::from_str(text).map_err(|source| StoreError::Json { table: "secrets", source })
     }
+}
+
+/// What the database has put into a list; null if there is nothing.
+fn listed<T: DeserializeOwned>(text: Option<&str>) -> Result<Vec<T>, StoreError> {
+    text.map_or(Ok(Vec::new()), serde_json::from_str).map_err(|source| StoreError::Json { table: "clusters", source })
 }
 
 fn uuid(query: &'static str, text: &str) -> Result<Uuid, StoreError> {
