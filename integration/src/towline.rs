@@ -86,11 +86,11 @@ impl Towline {
             done
             mount -o remount,ro "$root"
             exec unshare --user --map-user=65532 --map-group=65532 --root "$root" "$@""#;
-        let root = room.join("root");
-        std::fs::create_dir(&root).map_err(Error::file("create", &root))?;
+        let directory = room.join("root");
+        std::fs::create_dir(&directory).map_err(Error::file("create", &directory))?;
         let mut of_shell: Vec<OsString> =
             ["--map-root-user", "--mount", "--propagation", "private", "sh", "-c", SCRIPT, "sh"].map(Into::into).into();
-        of_shell.extend([root.into(), programs::towline().await?.into(), ENTRYPOINT.into()]);
+        of_shell.extend([directory.into(), programs::towline().await?.into(), ENTRYPOINT.into()]);
         for (here, there) in mounts {
             of_shell.extend([here.into(), there.into()]);
         }
@@ -382,16 +382,20 @@ fn json(what: &str, body: &str) -> Result<Value, Error> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
     use std::time::Duration;
 
-    use super::Towline;
+    use super::{Room, Towline};
     use crate::Error;
+
+    async fn start_ls() -> Towline {
+        let room = Room::new("towline").unwrap();
+        // Any program that fails on an option with a message will do.
+        Towline::start_program(room, "ls".into(), vec!["--config".into()], &[]).await.unwrap()
+    }
 
     #[tokio::test]
     async fn a_daemon_that_ends_instead_of_getting_ready_is_told_at_once_with_its_log() {
-        // Any program that fails on `run --config FILE` with a message will do.
-        let daemon = Towline::start_program(PathBuf::from("ls"), Vec::new(), "", &[]).await.unwrap();
+        let daemon = start_ls().await;
         let error = daemon.wait_ready(Duration::from_mins(1)).await.unwrap_err();
         let Error::Exited { status, log, .. } = error else { panic!("{error}") };
         assert!(status.contains("exit status: 2") && log.contains("--config"), "{status} {log}");
@@ -399,7 +403,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_killed_daemon_keeps_its_admin_address_and_its_log() {
-        let mut daemon = Towline::start_program(PathBuf::from("ls"), Vec::new(), "", &[]).await.unwrap();
+        let mut daemon = start_ls().await;
         let address = daemon.admin_url();
         daemon.wait_exited(Duration::from_mins(1)).await.unwrap();
         daemon.start_again().await.unwrap();
