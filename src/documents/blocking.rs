@@ -1,8 +1,13 @@
 //! Reading, deciding and printing large documents, which takes long: on threads of their own, a few at a time.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use parking_lot::Mutex;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Semaphore;
+use tokio::task::block_in_place;
+use tokio::time::Instant;
 
 use super::problem::{Problem, ProblemKind};
 
@@ -62,6 +67,26 @@ impl BlockingPool {
     }
 }
 
+/// One place in the process for work of which somebody else decides how long it takes, in the midst of what a thread of the runtime does and
+/// can't be moved to another one.
+#[derive(Debug, Default)]
+pub struct Aside(Mutex<()>);
+
+impl Aside {
+    /// Does the work when nobody else does any here, while another thread takes over what this one has to do beside. Returns how long it took.
+    pub fn run<T>(&self, work: impl FnOnce() -> T) -> (T, Duration) {
+        let in_turn = || {
+            let _turn = self.0.lock();
+            let begun = Instant::now();
+            (work(), begun.elapsed())
+        };
+        match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
+            Ok(RuntimeFlavor::MultiThread) => block_in_place(in_turn),
+            Ok(_) | Err(_) => in_turn(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
@@ -78,6 +103,17 @@ mod tests {
         assert_ne!(whose(LARGE + 1).await, runtime);
         let failed = blocking.run(LARGE + 1, || Err::<(), _>(Problem::new(ProblemKind::Invalid, "wrong"))).await;
         assert_eq!(failed.expect_err("the problem").kind, ProblemKind::Invalid);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn what_is_done_aside_keeps_the_only_thread_of_the_runtime_from_nobody() {
+        let (other_has_run, waits) = mpsc::channel();
+        let aside = tokio::spawn(async move {
+            // It runs on the same thread as soon as that is free.
+            tokio::spawn(async move { other_has_run.send(()).expect("the work listens") });
+            Aside::default().run(move || waits.recv_timeout(Duration::from_mins(1))).0
+        });
+        assert_eq!(aside.await.expect("no panic"), Ok(()));
     }
 
     #[tokio::test]

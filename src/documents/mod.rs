@@ -54,7 +54,7 @@ mod validate;
 mod work;
 mod writer;
 
-pub use blocking::{BlockingPool, ShutsDown};
+pub use blocking::{Aside, BlockingPool, ShutsDown};
 pub use body::{Body, Manifest, manifests_of_json, manifests_of_yaml, sizes};
 pub use bus::{Broker, BusObserver, ConnectionState, Purpose, Relay};
 pub use changes::Changes;

@@ -290,6 +290,13 @@ impl Health {
             finished,
         }
     }
+
+    /// The same, read again after this time at the earliest.
+    #[must_use]
+    pub fn resting(mut self, now: Timestamp, rest: Duration) -> Self {
+        self.next = self.next.map(|next| next.max(after(now, rest)));
+        self
+    }
 }
 
 /// The Jobs that have finished. One that had, and is gone, is as it was then.

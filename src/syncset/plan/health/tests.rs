@@ -123,6 +123,16 @@ fn an_object_without_a_status_is_current_after_15_seconds_and_stays_so() {
 }
 
 #[test]
+fn what_rests_is_read_later_and_what_has_settled_not_at_all() {
+    let (of_rules, short) = (Duration::from_secs(50), Duration::from_millis(20));
+    let read = |status| Health::read(HERE, None, vec![reading("web", status)], WITHIN, at(0));
+    assert_eq!(read(ObjectStatus::Progressing).resting(at(0), of_rules).next, Some(at(50)));
+    assert_eq!(read(ObjectStatus::Progressing).resting(at(0), short).next, Some(at(1)));
+    let (_, settled) = read_until(|_| ObjectStatus::Current, 1000);
+    assert_eq!(settled.resting(at(15), of_rules).next, None);
+}
+
+#[test]
 fn what_is_no_longer_current_has_its_time_again_and_what_is_late_has_not() {
     let (_, late) = read_until(|_| ObjectStatus::Progressing, 1000);
     let again = Health::read(HERE, Some(&late), vec![reading("web", ObjectStatus::Progressing)], WITHIN, at(7200));

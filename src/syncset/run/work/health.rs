@@ -1,8 +1,10 @@
 //! Reads the health of what was applied, where it is due and the syncset is applied as it is now.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -36,6 +38,9 @@ struct SentObject {
 
 /// The reason of an object that is not there.
 const NOT_FOUND: &str = "NotFound";
+
+/// So many times as long as the rules of a cluster took, they are not asked again.
+const REST: u32 = 50;
 
 /// How a reading of health ended.
 pub(super) enum ReadingEnd {
@@ -150,6 +155,7 @@ impl Worker {
         let asked = sent.with_a_rule(&read.plan);
         let rules = |id: &Uuid| read.plan.health_settings(*id).map(|settings| Rules::parse(&settings.rules, asked));
         let rules: BTreeMap<Uuid, Rules> = sent.0.keys().filter_map(|id| Some((*id, rules(id)?))).collect();
+        let by_rules = Mutex::new(Duration::ZERO);
         for ((api_version, kind), objects) in sent.by_kind() {
             if executor.is_answered() {
                 self.begin_work(work, own_slot, stopping).await?;
@@ -160,7 +166,14 @@ impl Worker {
             let group = api_version.split_once('/').map_or("", |(group, _)| group);
             let take = |of: &ObjectRef, object: &Value| {
                 let rules = objects.get(of).and_then(|syncset| rules.get(syncset));
-                let assessed = assess(group, kind, object, rules.and_then(|rules| rules.of(group, kind)));
+                let assessed = match rules.and_then(|rules| rules.of(group, kind)) {
+                    None => assess(group, kind, object, None),
+                    rule => {
+                        let (assessed, took) = self.rules.run(|| assess(group, kind, object, rule));
+                        *by_rules.lock() += took;
+                        assessed
+                    }
+                };
                 (assessed, Job::of(group, kind, object))
             };
             let wanted = objects.keys().cloned().collect();
@@ -198,10 +211,11 @@ impl Worker {
         let now = after(read.snapshot.at, read.at.elapsed());
         let settings = |id: &Uuid| {
             let live = read.plan.live.iter().find(|live| live.header.id == *id)?;
-            Some((live.inputs, live.header.health.as_ref()?.within))
+            Some((live.inputs, live.header.health.as_ref()?))
         };
+        let rest = by_rules.into_inner().saturating_mul(REST);
         let of_syncset = |(id, objects): (Uuid, Vec<SentObject>)| {
-            let (inputs, within) = settings(&id)?;
+            let (inputs, settings) = settings(&id)?;
             let reading = |SentObject { object, uid, .. }: SentObject| {
                 let (assessed, job) = found.get(&object).cloned()?;
                 let is_gone = assessed.reason == NOT_FOUND;
@@ -209,7 +223,10 @@ impl Worker {
                 Some(Reading { object, assessed, job })
             };
             let readings = objects.into_iter().filter_map(reading).collect();
-            Some((id, Health::read(AppliedOn { inputs, cluster }, before.get(&id), readings, within, now)))
+            let applied_on = AppliedOn { inputs, cluster };
+            let health = Health::read(applied_on, before.get(&id), readings, settings.within, now);
+            let rest = if settings.rules.is_empty() { Duration::ZERO } else { rest };
+            Some((id, health.resting(now, rest)))
         };
         Ok(ReadingEnd::Read(sent.0.into_iter().filter_map(of_syncset).collect()))
     }
