@@ -98,13 +98,15 @@ impl Documents {
         &self.slots
     }
 
-    /// The key of a new document, from its body. If it has none, the problem has all faults of the body.
-    pub async fn key_of(&self, kind: Kind, body: &Body) -> Result<Key, Problem> {
+    /// The key of a new document, from its body, which has this slot. If it has none, the problem has all faults of the body.
+    pub async fn key_of(&self, kind: Kind, body: &Body, slot: &LargeSlot) -> Result<Key, Problem> {
         let (key, faults) = key_with_faults(kind, body);
         if faults.is_empty() {
             return Ok(key);
         }
         let (body, has_patches) = (body.clone(), body.has_elements(PATCHES));
+        let needs_slot = has_patches && !slot.is_for_large();
+        let _slot = if needs_slot { self.slots.take(slot.taker()).await? } else { slot.clone() };
         let check = move || check_without_key(&key, &body, faults).map(|()| key);
         if has_patches { self.blocking.apart(check).await } else { check() }
     }
@@ -128,10 +130,9 @@ impl Documents {
         let asked = Asked { request, author, quota: self.quota, is_limited };
         let (asked, keyring) = (Arc::new(asked), Arc::clone(&self.keyring.borrow()));
         let request = &asked.request;
-        // Copies may make a large document of a small one.
-        let needs_slot = doublings(&request.action) > 0 && !slot.is_for_large();
+        let needs_slot = may_grow(request, None) && !slot.is_for_large();
         let slot = if needs_slot { self.slots.take(slot.taker()).await? } else { slot };
-        let read = || self.read(&request.key, slot.clone());
+        let read = || self.read(request, slot.clone());
         let decide = async |present| {
             let (asked, keyring) = (Arc::clone(&asked), Arc::clone(&keyring));
             let decided = decided_blocking(asked, keyring, bytes, present, &self.blocking).await?;
@@ -146,13 +147,16 @@ impl Documents {
     }
 
     /// The present document, with the slot that it needs.
-    async fn read(&self, key: &Key, slot: LargeSlot) -> Result<(Option<StoredRow>, LargeSlot), Problem> {
+    async fn read(&self, request: &Request, slot: LargeSlot) -> Result<(Option<StoredRow>, LargeSlot), Problem> {
+        let key = &request.key;
         let present = self.store.stored(key).await?;
         if slot.is_for_large() {
             return Ok((present, slot));
         }
         let taker = slot.taker();
-        if let Ok(slot) = self.slots.try_take(present.as_ref().map_or(0, StoredRow::length), taker) {
+        let length = present.as_ref().map_or(0, StoredRow::length);
+        let length = if may_grow(request, present.as_ref()) { LARGEST.max(length) } else { length };
+        if let Ok(slot) = self.slots.try_take(length, taker) {
             return Ok((present, slot));
         }
         // Nobody waits with a large document in memory.
@@ -217,6 +221,11 @@ fn grown(length: usize, action: &Action) -> usize {
 fn doublings(action: &Action) -> u32 {
     let copies = if let Action::Patch(_, operations) = action { operations.copies() } else { 0 };
     u32::try_from(copies).unwrap_or(u32::MAX).min(LARGEST.ilog2())
+}
+
+/// Whether much may become of what is short: by copies, or by aliases in texts of patches.
+fn may_grow(request: &Request, present: Option<&StoredRow>) -> bool {
+    doublings(&request.action) > 0 || reads_patches(request, present)
 }
 
 /// Whether texts of patches are read: each takes a thread where it is YAML, and its aliases may make 4 MiB of a short one.

@@ -67,7 +67,7 @@ fn row(bytes: usize) -> StoredRow {
 }
 
 #[test]
-fn patches_of_syncsets_are_read_on_a_blocking_thread_however_short_they_are() {
+fn patches_of_syncsets_are_read_on_a_blocking_thread_and_take_a_slot_however_short_they_are() {
     let body = |text: &str| Body::from_json(text.as_bytes()).expect("a body");
     let patches = || body(r#"{"spec": {"patches": [{"patch": "a: &a 1"}]}}"#);
     let (with, without) = (StoredRow::of("{\"patches\": [{\"patch\": \"\"}]}".into(), None), row(10));
@@ -82,6 +82,7 @@ fn patches_of_syncsets_are_read_on_a_blocking_thread_however_short_they_are() {
     assert!(!reads(Action::Merge(Part::Status, patches()), Some(&with)) && !reads(Action::Delete(None), Some(&with)));
     let cluster = Request { key: Key::new(Kind::Cluster, "foo", "one"), ..request(Action::Create(patches())) };
     assert!(!reads_patches(&cluster, None));
+    assert!(may_grow(&request(Action::Create(patches())), None) && !may_grow(&request(Action::Create(labels())), None));
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use integration::eventually;
 use integration::hub::Request;
 use integration::postgres::ADMIN;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -247,6 +247,12 @@ fn eight_large_requests_are_under_way_the_next_one_is_told_to_wait_and_small_one
     run(async {
         let hub = Hub::start(&database("large").await, &[]).await;
         let part = format!("{}{}", post(5 << 20), " ".repeat(SENT));
+        let patch = json!({"apiVersion": "v1", "kind": "ConfigMap", "namespace": "a", "name": "b", "patchType": "merge",
+            "patch": "data: &a {b: c}"});
+        let syncset = |name: &str, patches: &[Value]| {
+            let spec = json!({"clusterDeploymentRefs": [{"name": "a"}], "patches": patches});
+            json!({"namespace": "foo", "name": name, "spec": spec}).to_string()
+        };
         let mut kept = None;
         eventually("one of the large bodies to be refused", LIMIT, async || {
             let mut clients = Vec::new();
@@ -257,14 +263,18 @@ fn eight_large_requests_are_under_way_the_next_one_is_told_to_wait_and_small_one
                 clients.into_iter().map(|mut client| Box::pin(async move { (client.status().await, client) }));
             let ((status, _), _, others) = futures::future::select_all(statuses).await;
             kept = Some(others);
-            match status {
-                Some(429) => Ok(()),
+            // The texts of patches are YAML, of which aliases make much.
+            let patched =
+                hub.curl("/v1/syncsets", &["--json", &syncset("patched", std::slice::from_ref(&patch))]).await;
+            match (status, patched.status) {
+                (Some(429), 429) => Ok(()),
                 // Where all this takes more than 30 s, the first bodies have ended as too slow, and all are sent again.
                 other => Err(format!("{other:?}")),
             }
         })
         .await
         .expect("429");
+        hub.expect(201, "/v1/syncsets", &["--json", &syncset("plain", &[])]).await;
         hub.expect(201, "/v1/clusters", &["--json", &cluster("small")]).await;
         drop(kept);
         let large = json!({"name": "large", "namespace": "foo", "kubeconfig": "k".repeat(3 << 20)}).to_string();

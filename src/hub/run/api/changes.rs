@@ -44,7 +44,7 @@ pub(super) async fn change(api: &Arc<Api>, asked: Asked<'_>, kind: Kind, body: H
     let wanted = api.documents.blocking().run(bytes, move || wanted(action, media, &text)).await?;
     let key = match (key, &wanted) {
         (Some(key), _) => key,
-        (None, documents::Action::Create(body)) => new_key(api, &asked, kind, body).await?,
+        (None, documents::Action::Create(body)) => new_key(api, &asked, kind, (body, &slot)).await?,
         // Only a new document's key is in its body.
         (None, _) => return Err(Problem::new(ProblemKind::NotFound, "there is no such route")),
     };
@@ -88,8 +88,13 @@ fn wanted(action: Action, media: Media, text: &[u8]) -> Result<documents::Action
 
 /// The key of a new document, if the caller may create it. Its namespace is looked at first, so that other faults of a body show
 /// nothing to a caller without rights.
-async fn new_key(api: &Api, asked: &Asked<'_>, kind: Kind, body: &Body) -> Result<Key, Problem> {
-    let key = api.documents.key_of(kind, body).await;
+async fn new_key(
+    api: &Api,
+    asked: &Asked<'_>,
+    kind: Kind,
+    (body, slot): (&Body, &LargeSlot),
+) -> Result<Key, Problem> {
+    let key = api.documents.key_of(kind, body, slot).await;
     if let Ok(key) = &key {
         asked.permit(kind, &key.namespace)?;
     }
@@ -323,7 +328,7 @@ async fn apply_one(
     if !kind.is_written_by_clients() {
         return Err(Problem::new(ProblemKind::Method, format!("the hub itself writes documents of kind {kind}")));
     }
-    let key = new_key(api, asked, kind, &body).await?;
+    let key = new_key(api, asked, kind, (&body, &slot)).await?;
     let request = Request { key, action: documents::Action::Apply(body), condition: None, dry_run };
     api.documents.change((request, author(&asked.caller, &asked.parts)), bytes, slot).await
 }
