@@ -760,8 +760,14 @@ type HistoryChange struct {
 	// After What is there now; absent if nothing is.
 	After interface{} `json:"after,omitempty"`
 
+	// AfterBytes Instead of `after`, if there was no room for it: its bytes as JSON.
+	AfterBytes *int64 `json:"afterBytes,omitempty"`
+
 	// Before What was there; absent if nothing was.
 	Before interface{} `json:"before,omitempty"`
+
+	// BeforeBytes Instead of `before`, if there was no room for it: its bytes as JSON.
+	BeforeBytes *int64 `json:"beforeBytes,omitempty"`
 
 	// Path A JSON pointer.
 	Path string `json:"path"`
@@ -777,7 +783,10 @@ type HistoryDetails struct {
 
 	// Hidden Sealed fields that changed, which are not shown.
 	Hidden *[]string `json:"hidden,omitempty"`
-	Note   *string   `json:"note,omitempty"`
+
+	// LeftOut How many more changes there are, for which there was no room in 8 KiB: the shortest ones are stored.
+	LeftOut *int64  `json:"leftOut,omitempty"`
+	Note    *string `json:"note,omitempty"`
 
 	// Request The first one of refused requests: its method and its path.
 	Request *string `json:"request,omitempty"`
@@ -787,9 +796,6 @@ type HistoryDetails struct {
 
 	// Status The status of refused requests.
 	Status *int32 `json:"status,omitempty"`
-
-	// TooLarge Whether the changes are not stored, since they have more than 8 KiB.
-	TooLarge *bool `json:"tooLarge,omitempty"`
 }
 
 // HistoryRecord A change of a document by a client, or what else an operator did.
@@ -816,7 +822,10 @@ type HistoryRecord struct {
 	ID *string `json:"id,omitempty"`
 
 	// Kind The document's kind. Absent in what concerns no document.
-	Kind      *string `json:"kind,omitempty"`
+	Kind *string `json:"kind,omitempty"`
+
+	// LeftOut How many more changes there are, for which there was no room in 8 KiB: the shortest ones are stored.
+	LeftOut   *int64  `json:"leftOut,omitempty"`
 	Name      *string `json:"name,omitempty"`
 	Namespace *string `json:"namespace,omitempty"`
 	Note      *string `json:"note,omitempty"`
@@ -833,10 +842,8 @@ type HistoryRecord struct {
 	// Status The status of refused requests.
 	Status *int32 `json:"status,omitempty"`
 
-	// TooLarge Whether the changes are not stored, since they have more than 8 KiB.
-	TooLarge *bool `json:"tooLarge,omitempty"`
-
-	// Verb What was asked for: create, apply, replace, patch, delete, resync, approve, rotate-key, renumber, migrate;
+	// Verb What was asked for: create, apply, replace, patch, delete, resync, approve, rotate-key, renumber, migrate; pause-rollout,
+	// resume-rollout, promote-rollout, abort-rollout, undo-rollout;
 	// refused for requests that were answered with 401, 403 or 429; forget where the hub dropped older records of the namespace, of
 	// which it had too many.
 	Verb string `json:"verb"`

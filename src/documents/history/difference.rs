@@ -1,7 +1,8 @@
 //! What a change has made of a document.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::io;
 
 use serde::Serialize;
@@ -11,80 +12,90 @@ use crate::documents::body::same;
 use crate::documents::document::Document;
 use crate::documents::kind::Kind;
 use crate::documents::validate::without_secret_values;
-
 use crate::yaml::escape;
-/// A longer difference is not stored: the record says that there was one.
+
+/// Most bytes of what is stored of a difference.
 const LARGEST: usize = 8 << 10;
+/// What a record takes beside its changes, at most.
+const OTHERS: usize = 256;
+/// Where there is no room for a longer value, its length is stored.
+const LONG: usize = 100;
 
 /// What a record tells beside who, when and which document. It never has a value of a sealed field, and none of a core Secret.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Details<'d> {
+pub struct Details {
     /// What has become of the document.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result: Option<&'static str>,
     /// What changed in labels, annotations, finalizers and own fields.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    changes: Vec<FieldChange<'d>>,
+    changes: Vec<FieldChange>,
+    /// How many more changes there are, for which there is no room.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    left_out: Option<usize>,
     /// Sealed fields that changed, which are not shown.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hidden: Vec<&'static str>,
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    too_large: bool,
 }
 
 /// A change at one place.
-#[derive(Debug, PartialEq, Serialize)]
-struct FieldChange<'d> {
+#[derive(Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct FieldChange {
     /// A JSON pointer. What goes from a list has its place before, and all else its place afterwards.
     path: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    before: Option<Cow<'d, Value>>,
+    before: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    after: Option<Cow<'d, Value>>,
+    after: Option<Value>,
+    /// Instead of a value for which there is no room: its bytes as JSON.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    before_bytes: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    after_bytes: Option<usize>,
 }
 
-impl<'d> Details<'d> {
-    /// What differs between a document and what becomes of it. A document that does not exist is none.
-    pub fn of(before: Option<&'d Document>, after: Option<&'d Document>) -> Self {
+impl Details {
+    /// What differs between a document and what becomes of it. A document that does not exist is none. Whoever makes a change decides how long it
+    /// is, and hides none behind it: the shortest ones are stored first, and of the others what they change.
+    pub fn of(before: Option<&Document>, after: Option<&Document>) -> Self {
         let (old, new) = (before.map(fields).unwrap_or_default(), after.map(fields).unwrap_or_default());
-        let mut walk = Walk { path: String::new(), bytes: 0, changes: Vec::new() };
+        let mut walk = Walk::default();
         for field in old.keys().chain(new.keys().filter(|field| !old.contains_key(*field))) {
-            walk.below(field, |walk| walk.pair(old.get(field).cloned(), new.get(field).cloned()));
+            walk.below(field, |walk| match (old.get(field), new.get(field)) {
+                (Some(before), Some(after)) => walk.values(before, after),
+                (before, after) => walk.change(before.map(AsRef::as_ref), after.map(AsRef::as_ref)),
+            });
         }
-        let too_large = walk.bytes > LARGEST;
-        let changes = if too_large { Vec::new() } else { walk.changes };
-        Self { result: None, changes, hidden: Vec::new(), too_large }
+        let (changes, left_out) = walk.end();
+        Self { result: None, changes, left_out: Some(left_out).filter(|count| *count > 0), hidden: Vec::new() }
     }
 
     /// As it is stored.
-    pub fn into_text(mut self) -> String {
-        let mut text = Bounded(Vec::new());
-        if serde_json::to_writer(&mut text, &self).is_err() {
-            self.changes = Vec::new();
-            self.too_large = true;
-            // Short texts always become JSON.
-            return serde_json::to_string(&self).unwrap_or_default();
-        }
-        String::from_utf8(text.0).unwrap_or_default()
+    pub fn into_text(self) -> String {
+        // Texts, numbers and maps with text keys always become JSON.
+        serde_json::to_string(&self).unwrap_or_default()
     }
 }
 
-/// A text that takes no more than [`LARGEST`].
-struct Bounded(Vec<u8>);
-
-impl io::Write for Bounded {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.0.len() + bytes.len() > LARGEST {
-            return Err(io::ErrorKind::FileTooLarge.into());
+/// The bytes that something takes as JSON.
+fn length(value: &impl Serialize) -> usize {
+    struct Counter(usize);
+    impl io::Write for Counter {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
         }
-        self.0.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
 
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
     }
+    let mut counter = Counter(0);
+    // Nothing fails to be counted.
+    let _ = serde_json::to_writer(&mut counter, value);
+    counter.0
 }
 
 /// What users write of a document, where it is not empty. When a sealed field was set follows from the change itself.
@@ -113,51 +124,68 @@ fn fields(document: &Document) -> BTreeMap<&str, Cow<'_, Value>> {
 }
 
 /// A walk through two documents.
+#[derive(Default)]
 struct Walk<'d> {
     path: String,
-    /// What the paths take; beyond [`LARGEST`] the walk ends.
+    /// The changes for which there is room if no value is longer than its length, the longest one first.
+    changes: BinaryHeap<Found<'d>>,
+    /// What these take then.
     bytes: usize,
-    changes: Vec<FieldChange<'d>>,
+    /// How many have been found.
+    count: usize,
+}
+
+/// A change that has been found, in the order of what it takes as a whole.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Found<'d> {
+    bytes: usize,
+    number: usize,
+    path: String,
+    /// What it takes if no value is longer than its length.
+    least: usize,
+    values: Values<'d>,
+}
+
+/// What was there and what is, each with the bytes that it takes; the order of changes does not depend on it.
+struct Values<'d>([Option<(&'d Value, usize)>; 2]);
+
+impl PartialEq for Values<'_> {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Values<'_> {}
+
+impl PartialOrd for Values<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Values<'_> {
+    fn cmp(&self, _: &Self) -> Ordering {
+        Ordering::Equal
+    }
 }
 
 impl<'d> Walk<'d> {
-    fn pair(&mut self, before: Option<Cow<'d, Value>>, after: Option<Cow<'d, Value>>) {
-        match (before, after) {
-            (Some(Cow::Borrowed(before)), Some(Cow::Borrowed(after))) => self.values(before, after),
-            // Labels and the like, which are short.
-            (Some(before), Some(after)) => {
-                let mut inner = Walk { path: std::mem::take(&mut self.path), bytes: self.bytes, changes: Vec::new() };
-                inner.values(&before, &after);
-                self.path = std::mem::take(&mut inner.path);
-                self.bytes = inner.bytes;
-                let owned = |value: Option<Cow<'_, Value>>| value.map(|value| Cow::Owned(value.into_owned()));
-                self.changes.extend(inner.changes.into_iter().map(|change| FieldChange {
-                    path: change.path,
-                    before: owned(change.before),
-                    after: owned(change.after),
-                }));
-            }
-            (before, after) => self.change(before, after),
-        }
-    }
-
     fn values(&mut self, before: &'d Value, after: &'d Value) {
         match (before, after) {
-            _ if self.bytes > LARGEST => {}
             (Value::Object(old), Value::Object(new)) => {
                 for (field, before) in old {
                     self.below(field, |walk| match new.get(field) {
                         Some(after) => walk.values(before, after),
-                        None => walk.change(Some(Cow::Borrowed(before)), None),
+                        None => walk.change(Some(before), None),
                     });
                 }
                 for (field, after) in new.iter().filter(|(field, _)| !old.contains_key(*field)) {
-                    self.below(field, |walk| walk.change(None, Some(Cow::Borrowed(after))));
+                    self.below(field, |walk| walk.change(None, Some(after)));
                 }
             }
             (Value::Array(old), Value::Array(new)) => self.lists(old, new),
             (before, after) if same(before, after) => {}
-            (before, after) => self.change(Some(Cow::Borrowed(before)), Some(Cow::Borrowed(after))),
+            (before, after) => self.change(Some(before), Some(after)),
         }
     }
 
@@ -174,7 +202,7 @@ impl<'d> Walk<'d> {
             let (before, after) = (old_rest.get(index), new_rest.get(index));
             self.below(&(first + index).to_string(), |walk| match (before, after) {
                 (Some(before), Some(after)) => walk.values(before, after),
-                (before, after) => walk.change(before.map(Cow::Borrowed), after.map(Cow::Borrowed)),
+                (before, after) => walk.change(before, after),
             });
         }
     }
@@ -187,12 +215,45 @@ impl<'d> Walk<'d> {
         self.path.truncate(length);
     }
 
-    fn change(&mut self, before: Option<Cow<'d, Value>>, after: Option<Cow<'d, Value>>) {
-        // As much as the names of its parts take, at least.
-        self.bytes += self.path.len() + "{\"path\":\"\",\"after\":0},".len();
-        if self.bytes <= LARGEST && (before.is_some() || after.is_some()) {
-            self.changes.push(FieldChange { path: self.path.clone(), before, after });
+    fn change(&mut self, before: Option<&'d Value>, after: Option<&'d Value>) {
+        // The names of its parts, and what a length takes at most.
+        const NAMES: usize = "{\"path\":,\"beforeBytes\":,\"afterBytes\":},".len();
+        const LENGTH: usize = 8;
+        if before.is_none() && after.is_none() {
+            return;
         }
+        let number = self.count;
+        self.count += 1;
+        let values = [before, after].map(|value| value.map(|value| (value, length(value))));
+        let lengths = values.iter().flatten().map(|(_, bytes)| *bytes);
+        let names = NAMES + length(&self.path);
+        let bytes = names + lengths.clone().sum::<usize>();
+        let least = names + lengths.map(|bytes| if bytes > LONG { LENGTH } else { bytes }).sum::<usize>();
+        self.bytes += least;
+        self.changes.push(Found { bytes, number, path: self.path.clone(), least, values: Values(values) });
+        while self.bytes > LARGEST - OTHERS {
+            let Some(longest) = self.changes.pop() else { break };
+            self.bytes -= longest.least;
+        }
+    }
+
+    /// The changes that are stored, in the order of the document, and how many are left out.
+    fn end(self) -> (Vec<FieldChange>, usize) {
+        let left_out = self.count - self.changes.len();
+        let mut room = (LARGEST - OTHERS).saturating_sub(self.bytes);
+        let mut changes = Vec::with_capacity(self.changes.len());
+        for Found { bytes, number, path, least, values: Values([before, after]) } in self.changes.into_sorted_vec() {
+            let is_whole = bytes - least <= room;
+            room -= if is_whole { bytes - least } else { 0 };
+            let is_shown = |bytes: usize| is_whole || bytes <= LONG;
+            let shown = |value: Option<(&Value, usize)>| value.filter(|of| is_shown(of.1)).map(|of| of.0.clone());
+            let told = |value: Option<(&Value, usize)>| value.filter(|of| !is_shown(of.1)).map(|of| of.1);
+            let (before_bytes, after_bytes) = (told(before), told(after));
+            let change = FieldChange { path, before: shown(before), after: shown(after), before_bytes, after_bytes };
+            changes.push((number, change));
+        }
+        changes.sort_by_key(|(number, _)| *number);
+        (changes.into_iter().map(|(_, change)| change).collect(), left_out)
     }
 }
 
@@ -263,17 +324,31 @@ mod tests {
         assert_eq!(changes(&[1, 2, 3], &[1, 9, 3]), json!([{"path": "/list/1", "before": 2, "after": 9}]));
     }
 
+    /// Whoever makes a change decides what it is beside.
     #[test]
-    fn a_difference_of_more_than_8_kib_is_not_stored() {
-        let small = cluster(&json!({}), &json!({"text": "x"}));
-        let (large, many) = ("x".repeat(LARGEST), vec![json!({}); LARGEST]);
-        for data in [json!({"text": large}), json!({"text": many})] {
-            let large = cluster(&json!({}), &data);
-            assert_eq!(told(Some(&small), Some(&large)), json!({"tooLarge": true}));
-        }
-        let (old, new) = (vec![json!(1); LARGEST], vec![json!(2); LARGEST]);
-        let lists = [old, new].map(|list| cluster(&json!({}), &json!({"list": list})));
-        assert_eq!(told(Some(&lists[0]), Some(&lists[1])), json!({"tooLarge": true}));
+    fn a_change_is_told_whatever_is_changed_beside_it_and_what_is_left_out_is_counted() {
+        let of = |image: &str, beside: &Value| {
+            cluster(&json!({}), &json!({"a": beside, "spec": {"image": image}, "z": beside}))
+        };
+        let none = of("good", &json!(1));
+        let long = "x".repeat(9 << 10);
+        let image = json!({"path": "/spec/image", "before": "good", "after": "bad"});
+        let bytes = long.len() + 2;
+        let expected = json!({"changes": [{"path": "/a", "before": 1, "afterBytes": bytes}, image,
+            {"path": "/z", "before": 1, "afterBytes": bytes}]});
+        assert_eq!(told(Some(&none), Some(&of("bad", &json!(long)))), expected);
+        // Many that are not short, and a few of which one has room as a whole.
+        let many = |letter: &str| (0..2000).map(|n| (format!("key-{n}"), json!(letter.repeat(30)))).collect::<Value>();
+        let (old, new) = (of("good", &many("a")), of("bad", &many("b")));
+        let text = Details::of(Some(&old), Some(&new)).into_text();
+        assert!(text.len() <= LARGEST, "{}", text.len());
+        let told_of = told(Some(&old), Some(&new));
+        let changes = told_of["changes"].as_array().expect("changes");
+        assert!(changes.contains(&image) && changes.len() > 50, "{told_of}");
+        assert_eq!(told_of["leftOut"], 4001 - changes.len());
+        let middle = told(Some(&none), Some(&of("bad", &json!("y".repeat(5000)))));
+        let changes = middle["changes"].as_array().expect("changes");
+        assert_eq!(changes.iter().filter(|change| change["after"].is_string()).count(), 2, "{middle}");
     }
 
     fn value() -> impl Strategy<Value = Value> {

@@ -140,7 +140,10 @@ fn lines(record: &Value, is_wide: bool) -> Vec<String> {
     let first = parts.into_iter().flatten().collect::<Vec<_>>().join(" ");
     let mut lines = vec![first];
     for change in record.get("changes").and_then(Value::as_array).into_iter().flatten() {
-        let value = |field: &str| change.get(field).map(|value| shortened(&value.to_string(), is_wide));
+        let value = |field: &str| {
+            let shown = change.get(field).map(|value| shortened(&value.to_string(), is_wide));
+            shown.or_else(|| Some(format!("({} bytes)", change.get(format!("{field}Bytes"))?)))
+        };
         let path = plain(change.get("path"));
         lines.push(match (value("before"), value("after")) {
             (Some(before), Some(after)) => format!("    {path}: {before} → {after}"),
@@ -151,8 +154,8 @@ fn lines(record: &Value, is_wide: bool) -> Vec<String> {
     }
     let hidden = record.get("hidden").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
     lines.extend(hidden.map(|field| format!("    {}: changed, not shown", one_line(field))));
-    if record.get("tooLarge") == Some(&Value::Bool(true)) {
-        lines.push("    the difference has more than 8 KiB and is not stored".to_owned());
+    if let Some(count) = record.get("leftOut") {
+        lines.push(format!("    {count} more changes are not stored: a record has at most 8 KiB"));
     }
     lines
 }
@@ -176,13 +179,16 @@ mod tests {
         let record = json!({"at": "2026-11-28T17:11:04.123456Z", "actor": "ada", "address": "10.0.0.7", "via": "api", "verb": "patch",
             "kind": "SyncSet", "namespace": "team-a", "name": "base", "resourceVersion": "41", "result": "changed",
             "changes": [{"path": "/labels/env", "after": "prod"}, {"path": "/spec/a", "before": 1, "after": {"b": null}},
-                {"path": "/annotations/x\u{1b}", "before": "y".repeat(200)}], "hidden": ["kubeconfig"]});
+                {"path": "/annotations/x\u{1b}", "before": "y".repeat(200)}, {"path": "/spec/b", "before": 2, "afterBytes": 9218}],
+            "hidden": ["kubeconfig"], "leftOut": 3});
         let expected = [
             "2026-11-28T17:11:04.123456Z ada from 10.0.0.7 patch SyncSet/team-a/base (version 41): changed".to_owned(),
             "  + /labels/env: \"prod\"".to_owned(),
             "    /spec/a: 1 → {\"b\":null}".to_owned(),
             format!("  - /annotations/x : \"{}…", "y".repeat(119)),
+            "    /spec/b: 2 → (9218 bytes)".to_owned(),
             "    kubeconfig: changed, not shown".to_owned(),
+            "    3 more changes are not stored: a record has at most 8 KiB".to_owned(),
         ];
         assert_eq!(lines(&record, false), expected);
         assert!(lines(&record, true)[3].ends_with("yyy\""));

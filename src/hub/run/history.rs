@@ -60,7 +60,8 @@ struct HistoryRecord {
     address: Option<String>,
     /// The way in: api, admin (a daemon's admin server) or database (a command, or the hub itself).
     via: String,
-    /// What was asked for: create, apply, replace, patch, delete, resync, approve, rotate-key, renumber, migrate;
+    /// What was asked for: create, apply, replace, patch, delete, resync, approve, rotate-key, renumber, migrate; pause-rollout,
+    /// resume-rollout, promote-rollout, abort-rollout, undo-rollout;
     /// refused for requests that were answered with 401, 403 or 429; forget where the hub dropped older records of the namespace, of
     /// which it had too many.
     verb: String,
@@ -101,9 +102,10 @@ struct HistoryDetails {
     /// Sealed fields that changed, which are not shown.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     hidden: Vec<String>,
-    /// Whether the changes are not stored, since they have more than 8 KiB.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    too_large: bool,
+    /// How many more changes there are, for which there was no room in 8 KiB: the shortest ones are stored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    left_out: Option<u64>,
     /// The first one of refused requests: its method and its path.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -133,6 +135,14 @@ struct HistoryChange {
     /// What is there now; absent if nothing is.
     #[schema(value_type = Value, required = false)]
     after: Option<Value>,
+    /// Instead of `before`, if there was no room for it: its bytes as JSON.
+    #[serde(rename = "beforeBytes")]
+    #[schema(nullable = false)]
+    before_bytes: Option<u64>,
+    /// Instead of `after`, if there was no room for it: its bytes as JSON.
+    #[serde(rename = "afterBytes")]
+    #[schema(nullable = false)]
+    after_bytes: Option<u64>,
 }
 
 pub fn route(database: Database) -> ApiRoute {
