@@ -20,7 +20,7 @@ use crate::election::{Elected, Election};
 use crate::job::command::Exit;
 use crate::job::{Config, JobList, Role, Wiring};
 use crate::state::Keeping;
-use crate::status::{Admin, History, Section, Tree, serve};
+use crate::status::{Admin, Denials, History, Section, Tree, serve};
 use crate::telemetry::{self, VERSION};
 
 /// Threads for the bodies of actors; the control lane has its own. One is enough for several times what two API servers
@@ -269,6 +269,7 @@ impl AdminChild {
             history: self.daemon.ui.then(|| History::new(self.sections.len(), self.clusters.len())),
             hosts: self.daemon.hosts.clone(),
             token_file: self.daemon.admin_token_file.clone(),
+            denials: Denials::default(),
         };
         let stop = CancellationToken::new();
         let server = serve(listener, admin, stop.clone());

@@ -2,17 +2,23 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use http::header::AUTHORIZATION;
 use http::request::Parts;
+use parking_lot::Mutex;
 use secrecy::{ExposeSecret, SecretString};
 use subtle::ConstantTimeEq;
 use tokio::io::AsyncReadExt;
+use tokio::time::Instant;
 
 use crate::http::foreign;
 
 /// Longest token that is read; a longer file is not a token.
 const LONGEST_TOKEN: u64 = 4096;
+
+/// Of changes that are refused, one is logged in this time.
+const LOGGED_EVERY: Duration = Duration::from_mins(1);
 
 /// Why a change is refused.
 #[derive(Debug, thiserror::Error)]
@@ -59,6 +65,39 @@ pub(super) async fn authorize(peer: SocketAddr, request: &Parts, token_file: Opt
     let expected = read_token(path).await.map_err(Denied::Unreadable)?;
     let given = given.as_bytes().strip_prefix(b"Bearer ").ok_or(Denied::WrongToken)?;
     if bool::from(given.ct_eq(expected.expose_secret().as_bytes())) { Ok(()) } else { Err(Denied::WrongToken) }
+}
+
+/// Logs changes that were refused: the first one, and then one a minute, with the number of those before it.
+#[derive(Debug, Default)]
+pub struct Denials(Mutex<Unlogged>);
+
+#[derive(Debug, Default)]
+struct Unlogged {
+    /// When one was logged last.
+    last: Option<Instant>,
+    count: u64,
+}
+
+impl Denials {
+    pub(super) fn note(&self, peer: SocketAddr, denied: &Denied) {
+        let due = self.0.lock().due(Instant::now());
+        // What can't be read is an error of its own.
+        if let (Some(before), false) = (due, matches!(denied, Denied::Unreadable(_))) {
+            tracing::warn!(%peer, reason = %denied, before, "a change was refused");
+        }
+    }
+}
+
+impl Unlogged {
+    /// How many before this one were not logged, if it is to be.
+    fn due(&mut self, now: Instant) -> Option<u64> {
+        if self.last.is_some_and(|last| now.duration_since(last) < LOGGED_EVERY) {
+            self.count += 1;
+            return None;
+        }
+        self.last = Some(now);
+        Some(std::mem::take(&mut self.count))
+    }
 }
 
 /// Reads a token from its file, without surrounding white space.
@@ -147,6 +186,15 @@ mod tests {
             }
         }
         assert!(matches!(decide(FAR, &bearer("Bearer sesame"), None).await, Err(Denied::WrongToken)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_refused_changes_one_a_minute_is_logged_with_the_number_of_the_others() {
+        let mut unlogged = Unlogged::default();
+        let begun = Instant::now();
+        let mut due = |seconds| unlogged.due(begun + Duration::from_secs(seconds));
+        assert_eq!([due(0), due(1), due(59), due(60), due(61)], [Some(0), None, None, Some(2), None]);
+        assert_eq!(due(200), Some(1));
     }
 
     #[tokio::test]

@@ -21,6 +21,7 @@
 //! A request with a foreign `Host` gets 421. All but `/metrics` answer with JSON; errors are `{"error": "…"}`. Changes need the token, or without one a program of this machine: see `access`.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +41,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
-use super::access::{Denied, authorize};
+use super::access::{Denials, Denied, authorize};
 use super::condition::Readiness;
 use super::{History, Refused, Section, Selection, Tree};
 use crate::cluster::{ClusterStatus, full_text};
@@ -72,9 +73,14 @@ pub struct Admin {
     pub hosts: Vec<String>,
     /// File with the token that authorizes changes.
     pub token_file: Option<PathBuf>,
+    pub denials: Denials,
 }
 
 impl Admin {
+    async fn authorize(&self, peer: SocketAddr, request: &Parts) -> Result<(), Denied> {
+        authorize(peer, request, self.token_file.as_deref()).await.inspect_err(|denied| self.denials.note(peer, denied))
+    }
+
     fn section(&self, name: &str) -> Result<Arc<dyn Section>, Problem> {
         Ok(Arc::clone(self.numbered(name)?.1))
     }
@@ -317,7 +323,7 @@ async fn approve(
     query: Result<Query<Approval>, QueryRejection>,
     request: Parts,
 ) -> Result<Json<Value>, Problem> {
-    authorize(peer, &request, admin.token_file.as_deref()).await?;
+    admin.authorize(peer, &request).await?;
     let Query(Approval { name, digest }) = query.map_err(bad_query)?;
     let section = admin.section(&section)?;
     tracing::info!(section = %section.name(), %peer, name, "approval requested");
@@ -362,7 +368,7 @@ async fn detach(
     query: Result<Query<Detach>, QueryRejection>,
     request: Parts,
 ) -> Result<Json<Value>, Problem> {
-    authorize(peer, &request, admin.token_file.as_deref()).await?;
+    admin.authorize(peer, &request).await?;
     let Query(Detach { local_gone }) = query.map_err(bad_query)?;
     let section = admin.section(&section)?;
     tracing::info!(section = %section.name(), %peer, local_gone, "detach requested");
@@ -375,7 +381,7 @@ async fn attach(
     Path(section): Path<String>,
     request: Parts,
 ) -> Result<Json<Value>, Problem> {
-    authorize(peer, &request, admin.token_file.as_deref()).await?;
+    admin.authorize(peer, &request).await?;
     let section = admin.section(&section)?;
     tracing::info!(section = %section.name(), %peer, "attach requested");
     to_the_end(async move { section.attach().await }).await
@@ -388,7 +394,7 @@ async fn resync(
     query: Result<Query<Named>, QueryRejection>,
     request: Parts,
 ) -> Result<Json<Value>, Problem> {
-    authorize(peer, &request, admin.token_file.as_deref()).await?;
+    admin.authorize(peer, &request).await?;
     let Query(Named { name }) = query.map_err(bad_query)?;
     let section = admin.section(&section)?;
     tracing::info!(section = %section.name(), %peer, name, "resync requested");

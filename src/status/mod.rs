@@ -14,7 +14,7 @@ mod objects;
 mod section;
 mod server;
 
-pub use access::ReadToken;
+pub use access::{Denials, ReadToken};
 pub(crate) use access::read_token;
 pub use admin::Admin;
 #[cfg(test)]

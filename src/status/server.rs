@@ -75,7 +75,7 @@ mod tests {
     use tokio::net::TcpStream;
     use tokio::time::Instant;
 
-    use super::super::Tree;
+    use super::super::{Denials, Tree};
     use super::*;
     use crate::telemetry::recorder;
 
@@ -104,6 +104,7 @@ mod tests {
             history: None,
             hosts: Vec::new(),
             token_file: None,
+            denials: Denials::default(),
         };
         tokio::spawn(serve(listener, admin, CancellationToken::new()));
         address

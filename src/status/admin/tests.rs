@@ -185,6 +185,7 @@ fn fixture(sections: &[(&str, Readiness)]) -> Fixture {
         history,
         hosts: Vec::new(),
         token_file: None,
+        denials: Denials::default(),
     };
     Fixture { admin, asked, scrapes }
 }

@@ -1,5 +1,7 @@
 //! Without tokens, every program of this machine is `admin`, and whoever it speaks for is nobody.
 
+use http::{HeaderName, Method};
+use integration::hub::{Client, Request};
 use serde_json::{Value, json};
 
 use crate::hub::limits::answered;
@@ -84,6 +86,36 @@ fn without_tokens_a_program_of_this_machine_may_do_everything_and_speaks_for_nob
             assert_eq!(changed.json()["status"]["seen"], json!(number));
             hub.expect(200, "/v1/selectorsyncsets", &["-H", header]).await;
         }
+    });
+}
+
+/// The admin server of a daemon without a token is one more of these.
+#[test]
+fn the_admin_server_takes_changes_from_programs_of_this_machine_and_from_nobody_that_they_speak_for() {
+    run(async {
+        let hub = Hub::start(&database("adminloopback").await, &[]).await;
+        let address = hub.towline.admin_url();
+        let address = address.strip_prefix("http://").and_then(|address| address.parse().ok()).expect("an address");
+        let ask = async |header: Option<(&'static str, &str)>| {
+            let request = Request::of(Method::POST, "/approve/hub");
+            let request = match header {
+                Some((name, value)) => request.header(HeaderName::from_static(name), value),
+                None => request,
+            };
+            Client::to(address).send(&request).await.expect("an answer").status
+        };
+        // The job has nothing to approve.
+        let own = ask(None).await;
+        assert!(![401, 403, 421].contains(&own), "{own}");
+        for foreign in &FOREIGN[2..] {
+            let header = foreign.split_once(": ").expect("a header");
+            assert_eq!(ask(Some(header)).await, 403, "{foreign}");
+        }
+        assert_eq!(ask(Some(("authorization", "Bearer guessed"))).await, 401);
+        assert_eq!(ask(Some(("host", "evil.example"))).await, 421);
+        let log = hub.towline.log().expect("a log");
+        let told: Vec<&str> = log.lines().filter(|line| line.contains("a change was refused")).collect();
+        assert!(matches!(told[..], [line] if line.contains("peer=127.0.0.1:")), "one a minute: {told:?}");
     });
 }
 
