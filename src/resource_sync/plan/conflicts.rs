@@ -34,16 +34,22 @@ pub struct Effect {
     ours: bool,
 }
 
-/// The fields of a contended part that differ now, in words; empty where the part itself says it.
-pub fn fields(what: &Contended, step: &Step, observed: &Observed, policy: &Policy) -> String {
+/// The fields of the content that differ now, in words; empty where none does.
+pub fn content_fields(observed: &Observed, policy: &Policy) -> String {
     let (Some(remote), Some(local)) = (observed.remote_object(), observed.local.as_ref()) else {
         return String::new();
     };
+    let of = |one: &Object, other: &Object| of_content(&one.content, &other.content, &policy.local_fields);
+    of(remote, local).or_else(|| of(local, remote)).map_or_else(String::new, |fields| fields.list())
+}
+
+/// The fields of a contended part that differ now, in words; empty where the part itself says it.
+pub fn fields(what: &Contended, step: &Step, observed: &Observed, policy: &Policy) -> String {
+    let (Some(remote), Some(_)) = (observed.remote_object(), observed.local.as_ref()) else {
+        return String::new();
+    };
     match (what, step) {
-        (Contended::Content, _) => {
-            let of = |one: &Object, other: &Object| of_content(&one.content, &other.content, &policy.local_fields);
-            of(remote, local).or_else(|| of(local, remote)).map_or_else(String::new, |fields| fields.list())
-        }
+        (Contended::Content, _) => content_fields(observed, policy),
         (Contended::Status, _) => {
             let (written, shown) = (observed.status_to_write(policy), remote.status.as_ref());
             let of = of_status;

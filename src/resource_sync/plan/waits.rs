@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::conflicts::content_fields;
 use super::observed::{Namespace, Observed};
 use super::ownership::Unproven;
 use super::policy::Policy;
@@ -171,10 +172,15 @@ impl Waits {
     /// Why nothing is done for a pair at rest whose two sides differ; `None` where there is nothing to explain.
     pub fn left_alone(rest: Rest, observed: &Observed, config: &SyncConfig, policy: &Policy) -> Option<Self> {
         let (cause, next_step) = match rest {
-            Rest::Existing => (
-                format!("it existed before its remote object, and `adopt` is \"{}\"", config.adopt.as_str()),
-                format!("make the contents equal, delete it on {}, or set `adopt`", config.local),
-            ),
+            Rest::Existing => {
+                let adopt = config.adopt.as_str();
+                let mut cause = format!("it existed before its remote object, and `adopt` is \"{adopt}\"");
+                let fields = content_fields(observed, policy);
+                if !fields.is_empty() {
+                    cause += &format!("; both sides differ in {fields}");
+                }
+                (cause, format!("make the contents equal, delete it on {}, or set `adopt`", config.local))
+            }
             Rest::MappingChanged => {
                 let key = observed.source_lives_at.as_ref().map(|key| format!(" {key}")).unwrap_or_default();
                 (

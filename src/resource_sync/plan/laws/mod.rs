@@ -29,6 +29,7 @@ use serde_json::{Value, json};
 use crate::cluster::object::Decoded;
 use crate::cluster::{Object, ObjectKey, Written};
 use crate::guard::GuardedChange;
+use crate::resource_sync::config::SyncConfig;
 use crate::resource_sync::plan::elsewhere::Clusters;
 use crate::resource_sync::plan::names::PairKey;
 use crate::resource_sync::plan::next;
@@ -52,14 +53,17 @@ const LOCAL_GENERATION: &str = "cloud.teleport.dev/sync-local-generation";
 const SYNC_ERROR: &str = "cloud.teleport.dev/sync-error";
 const UPLOADED_HASH: &str = "cloud.teleport.dev/last-uploaded-hash";
 
-/// The policy of a section with these keys.
-fn policy(keys: &str) -> Policy {
+/// A section with these keys.
+fn config(keys: &str) -> SyncConfig {
     let text = format!(
         "[clusters.hub]\nkubeconfig = \"hub\"\n[clusters.edge]\nin_cluster = true\n[[sync]]\nname = \"databases\"\n\
          remote = \"hub\"\nlocal = \"edge\"\nresource = \"databases.v1.demo.towline.dev\"\n{keys}\n"
     );
-    let config = parsed(&text).unwrap_or_else(|error| panic!("{keys}: {error}"));
-    Policy::new(&config)
+    parsed(&text).unwrap_or_else(|error| panic!("{keys}: {error}"))
+}
+
+fn policy(keys: &str) -> Policy {
+    Policy::new(&config(keys))
 }
 
 /// An object as a watch delivers it.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{ADOPTED, FINALIZER, LOCAL_NAME, MANAGER, OWNER, REMOTE_UID, Scene, object};
+use super::{ADOPTED, FINALIZER, LOCAL_NAME, MANAGER, OWNER, REMOTE_UID, Scene, config, object};
 use crate::cluster::{ObjectKey, Written};
 use crate::guard::GuardedChange;
 use crate::resource_sync::plan::next;
@@ -10,6 +10,7 @@ use crate::resource_sync::plan::observed::Absence;
 use crate::resource_sync::plan::ownership;
 use crate::resource_sync::plan::ownership::Unproven;
 use crate::resource_sync::plan::step::{Next, Rest, Step};
+use crate::resource_sync::plan::waits::Waits;
 
 /// A pair whose remote object is certainly gone.
 fn orphan(keys: &str) -> Scene {
@@ -163,7 +164,14 @@ fn an_existing_object_of_other_content_is_overwritten_only_with_permission() {
     let mut equal = existing("adopt = \"equal\"");
     equal.local["spec"]["size"] = json!(7);
     assert_eq!(equal.next(), Next::Rest(Rest::Existing));
-    assert_eq!(existing("adopt = \"never\"").next(), Next::Rest(Rest::Existing));
+    let never = existing("adopt = \"never\"");
+    assert_eq!(never.next(), Next::Rest(Rest::Existing));
+    for (scene, adopt, differing) in [(equal, "equal", "; both sides differ in spec.size"), (never, "never", "")] {
+        let config = config(&format!("adopt = {adopt:?}"));
+        let waits = Waits::left_alone(Rest::Existing, &scene.observed(), &config, &scene.policy).expect("it is told");
+        let expected = format!("it existed before its remote object, and `adopt` is \"{adopt}\"{differing}");
+        assert_eq!(waits.cause, expected);
+    }
 }
 
 #[test]
