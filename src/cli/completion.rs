@@ -87,8 +87,7 @@ fn of_shell(jobs: JobList, shell: &str, arguments: &[OsString]) -> Option<Vec<u8
     let mut command = with_names(jobs, &mut typed, at);
     let candidates = complete(&mut command, typed, at, here.as_deref()).ok()?;
     let values = candidates.iter().map(|candidate| candidate.get_value().to_string_lossy());
-    let values: Vec<String> =
-        values.map(|value| value.strip_prefix(kept).map(str::to_owned).unwrap_or_else(|| value.into_owned())).collect();
+    let values: Vec<String> = values.map(|value| value.strip_prefix(kept).unwrap_or(&value).to_owned()).collect();
     Some(values.join(&set("_CLAP_IFS").unwrap_or_else(|| "\n".to_owned())).into_bytes())
 }
 
@@ -140,7 +139,7 @@ fn with_names(jobs: JobList, words: &mut [OsString], at: usize) -> clap::Command
         let before = Arc::clone(&before);
         ArgValueCompleter::new(move |typed: &OsStr| {
             let typed = typed.to_str().unwrap_or_default();
-            let found = names(named, jobs, &before, typed).unwrap_or_default();
+            let found = told(named, jobs, &before, typed).unwrap_or_default();
             found.iter().filter(|name| name.starts_with(typed)).map(CompletionCandidate::new).collect::<Vec<_>>()
         })
     };
@@ -166,7 +165,7 @@ fn naming(command: clap::Command, names: &impl Fn(Named) -> ArgValueCompleter) -
 }
 
 /// The names that may be meant, as far as they are told in time.
-fn names(named: Named, jobs: JobList, before: &[OsString], typed: &str) -> Option<Vec<String>> {
+fn told(named: Named, jobs: JobList, before: &[OsString], typed: &str) -> Option<Vec<String>> {
     // What is typed so far is no whole command. What it has and the environment are read as the command itself reads them.
     let mut line = command_line(jobs).ignore_errors(true).try_get_matches_from(before).ok()?;
     let (command, matches) = line.remove_subcommand()?;
@@ -186,10 +185,10 @@ fn names(named: Named, jobs: JobList, before: &[OsString], typed: &str) -> Optio
         }
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
-    let told = runtime.block_on(async { join_all(asked.into_iter().map(|asked| timeout(LONGEST, asked))).await });
+    let answers = runtime.block_on(async { join_all(asked.into_iter().map(|asked| timeout(LONGEST, asked))).await });
     // The name of a host may still be looked up.
     runtime.shutdown_background();
-    Some(told.into_iter().flatten().flatten().flatten().collect())
+    Some(answers.into_iter().flatten().flatten().flatten().collect())
 }
 
 type Told = BoxFuture<'static, Option<Vec<String>>>;

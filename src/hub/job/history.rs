@@ -20,7 +20,7 @@ const LONGEST_VALUE: usize = 120;
 
 /// The part of `--help` about what is shown.
 const RIGHTS: &str = "\
-Without a document: of a namespace with --namespace, else of all documents, and for administrators of all namespaces also
+Without a document: of a namespace that is named, else of all documents, and for administrators of all namespaces also
 refused requests, migrations, key rotation and the like.";
 
 /// `towline history`.
