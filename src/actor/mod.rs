@@ -55,8 +55,8 @@
 //! body is a task that does the work and owns the state: it reads one message at a time from a bounded inbox (`mailbox.rs`).
 //! Only its supervisor (`supervisor.rs`) sends to a shell, and a body only receives messages through its mailbox. A gated
 //! child runs while its owner keeps its gate open (`gate.rs`). `dispatcher.rs` is the body of an actor that runs many keys at
-//! once, by the rules of `schedule.rs`; `system.rs` starts the runtime, `report.rs` has what is told of actors, `backoff.rs`
-//! all delays.
+//! once, by the rules of `schedule.rs`; `halves.rs` divides room among those for whom bodies work; `system.rs` starts the
+//! runtime, `report.rs` has what is told of actors, `backoff.rs` all delays.
 //!
 //! Each way of sending says what happens when there is no room:
 //!
@@ -109,6 +109,7 @@
 mod backoff;
 mod dispatcher;
 mod gate;
+mod halves;
 mod instance;
 mod mailbox;
 mod report;
@@ -119,6 +120,7 @@ mod system;
 pub use backoff::{Backoff, RestartPolicy, sleep_until};
 pub use dispatcher::{Dispatcher, Limits, Observe, Reconcile, Snapshot};
 pub use gate::{Gate, GateHandle, GateState, gate};
+pub use halves::{Half, Halves, Held};
 pub use instance::Scope;
 pub use mailbox::{Gauge, Inbox, KeyInbox, KeyMailbox, Mailbox, key_mailbox, mailbox};
 pub use report::{ActorReport, BoxError, with_sources};

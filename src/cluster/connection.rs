@@ -41,13 +41,12 @@ const LARGEST_OBJECT: usize = 16 << 20;
 const LARGEST_LIST: usize = 64 << 20;
 
 /// How clusters are treated whose kubeconfigs were written by users of an API.
-#[derive(Clone)]
 pub(super) struct Untrusted {
     /// The label under which their requests are counted.
     pub(super) counted_as: &'static str,
     /// The networks to which no connection is made.
     pub(super) denied: DeniedNetworks,
-    /// The memory for their large replies.
+    /// The memory for large replies of their owner's clusters.
     pub(super) budget: ReplyBudget,
 }
 
@@ -60,7 +59,7 @@ pub struct Connection {
     guard: Guard,
     /// Host and port of the API server.
     address: Arc<str>,
-    /// If the kubeconfig was written by a user of an API, the budget for large replies, which all such connections share.
+    /// If the kubeconfig was written by a user of an API, the budget for large replies, which all of its owner's clusters share.
     budget: Option<ReplyBudget>,
 }
 
@@ -91,14 +90,15 @@ impl Connection {
         name: ClusterName,
         config: Config,
         headers_within: Duration,
-        untrusted: Option<&Untrusted>,
+        untrusted: Option<Untrusted>,
     ) -> Result<Self, kube::Error> {
-        let pool_idle = stack::STEADY_POOL_IDLE;
-        let counted_as = untrusted.map(|untrusted| untrusted.counted_as);
-        let denied = untrusted.map(|untrusted| untrusted.denied.clone()).unwrap_or_default();
-        let settings = Settings { headers_within, pool_idle, bearer: None, counted_as, denied };
-        let connection = Self::keeping(name, config, settings)?;
-        Ok(Self { budget: untrusted.map(|untrusted| untrusted.budget.clone()), ..connection })
+        let (counted_as, denied, budget) = match untrusted {
+            Some(Untrusted { counted_as, denied, budget }) => (Some(counted_as), denied, Some(budget)),
+            None => (None, DeniedNetworks::default(), None),
+        };
+        let settings =
+            Settings { headers_within, pool_idle: stack::STEADY_POOL_IDLE, bearer: None, counted_as, denied };
+        Ok(Self { budget, ..Self::keeping(name, config, settings)? })
     }
 
     fn keeping(name: ClusterName, config: Config, settings: Settings) -> Result<Self, kube::Error> {

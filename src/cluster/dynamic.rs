@@ -25,7 +25,7 @@ use parking_lot::Mutex;
 
 use super::client::{Cluster, Limits};
 use super::connection::{Connection, Untrusted};
-use super::reply::ReplyBudget;
+use super::reply::ReplyRoom;
 use crate::config::{ClusterName, DEFAULT_MAX_IN_FLIGHT};
 use crate::http::DeniedNetworks;
 
@@ -33,9 +33,9 @@ use crate::http::DeniedNetworks;
 const HEADERS_WITHIN: Duration = Duration::from_secs(30);
 /// The deadline of requests that have none of their own, unless the job sets one.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// What the replies of all untrusted clusters take together, beside the first 256 KiB of each. Replies with metadata are small, so this is for
-/// discovery, and for servers that send slowly what they may send at most.
-const UNTRUSTED_REPLIES: usize = 64 << 20;
+/// What the replies of the untrusted clusters of one owner take together, beside the first 256 KiB of each, and all others' at most once more.
+/// Replies with metadata are small, so this is for discovery, and for servers that send slowly what they may send at most.
+const UNTRUSTED_REPLIES: usize = 32 << 20;
 /// The timeout of watches, which the connection requires. No watch runs here.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(290);
 
@@ -73,7 +73,14 @@ type Entries = Mutex<BTreeMap<Key, Weak<DynamicCluster>>>;
 pub struct DynamicClusters {
     entries: Arc<Entries>,
     limits: Limits,
-    untrusted: Option<Untrusted>,
+    untrusted: Option<Untrusting>,
+}
+
+/// How clusters are treated whose kubeconfigs were written by users of an API.
+struct Untrusting {
+    counted_as: &'static str,
+    denied: DeniedNetworks,
+    replies: ReplyRoom,
 }
 
 /// A cluster with one set of credentials. It goes with its last user.
@@ -108,16 +115,17 @@ impl DynamicClusters {
         denied: DeniedNetworks,
     ) -> Self {
         let limits = Limits { request_timeout, watch_timeout: WATCH_TIMEOUT, max_in_flight };
-        let untrusted = Untrusted { counted_as, denied, budget: ReplyBudget::of_bytes(UNTRUSTED_REPLIES) };
+        let untrusted = Untrusting { counted_as, denied, replies: ReplyRoom::of_bytes(UNTRUSTED_REPLIES) };
         Self { entries: Arc::default(), limits, untrusted: Some(untrusted) }
     }
 
     /// The cluster with these credentials: the one in use, or a new one that is connected with the
-    /// first request. `name` is what its errors call it.
+    /// first request. `name` is what its errors call it. Its large replies share the memory of its `owner`, if it is untrusted.
     ///
     /// Fails where no client can be built from the keys and certificates.
     pub fn cluster(
         &self,
+        owner: &str,
         name: &ClusterName,
         Credentials { config, fingerprint }: Credentials,
     ) -> Result<Arc<DynamicCluster>, kube::Error> {
@@ -128,7 +136,12 @@ impl DynamicClusters {
             return Ok(cluster);
         }
         let headers_within = HEADERS_WITHIN.max(self.limits.request_timeout);
-        let connection = Connection::steady(name.clone(), config, headers_within, self.untrusted.as_ref())?;
+        let untrusted = self.untrusted.as_ref().map(|Untrusting { counted_as, denied, replies }| Untrusted {
+            counted_as,
+            denied: denied.clone(),
+            budget: replies.budget(owner),
+        });
+        let connection = Connection::steady(name.clone(), config, headers_within, untrusted)?;
         let cluster = Cluster::connected(connection, self.limits);
         let made = Arc::new(DynamicCluster { cluster, fingerprint, entries: Arc::clone(&self.entries) });
         let mut entries = self.entries.lock();

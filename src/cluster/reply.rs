@@ -1,14 +1,13 @@
 //! How the body of a successful answer is read.
 
 use std::marker::PhantomData;
-use std::sync::Arc;
 
 use http::{HeaderMap, StatusCode};
 use jiff::{SignedDuration, Timestamp};
 use serde::de::DeserializeOwned;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::server_clock::skew_by;
+use crate::actor::{Half, Halves, Held};
 
 /// The budget counts only what a body has beyond this. A reply with the metadata of one object is smaller.
 const UNCOUNTED: usize = 256 << 10;
@@ -52,22 +51,32 @@ pub(super) enum Unreadable {
     TooMuch(String),
 }
 
-/// The memory that the bodies of many clusters take together for what is not small. Clones share it.
+/// The memory that the bodies of many clusters take together for what is not small, of which those of one owner get half. Clones share it.
 ///
 /// Nobody waits for it: a server that sends slowly would hold up those that wait, each with a part of its body in memory.
 #[derive(Clone, Debug)]
-pub(super) struct ReplyBudget(Arc<Semaphore>);
+pub(super) struct ReplyRoom(Halves);
 
-impl ReplyBudget {
-    /// So many bytes, of which each body takes what it has beyond 256 KiB.
+/// What the clusters of one owner get of it.
+#[derive(Clone, Debug)]
+pub(super) struct ReplyBudget(Half);
+
+impl ReplyRoom {
+    /// So many bytes for each owner, of which a body takes what it has beyond 256 KiB.
     pub(super) fn of_bytes(bytes: usize) -> Self {
-        Self(Arc::new(Semaphore::new((bytes / STEP).clamp(1, Semaphore::MAX_PERMITS))))
+        Self(Halves::of_each(bytes / STEP))
     }
 
+    pub(super) fn budget(&self, owner: &str) -> ReplyBudget {
+        ReplyBudget(self.0.half(owner))
+    }
+}
+
+impl ReplyBudget {
     /// Whether nothing of it is left.
     #[cfg(test)]
     pub(super) fn is_full(&self) -> bool {
-        self.0.available_permits() == 0
+        self.0.free() == 0
     }
 }
 
@@ -91,7 +100,7 @@ pub(super) struct Whole<T> {
     body: Vec<u8>,
     budget: Option<ReplyBudget>,
     /// What it has of the budget, until it has been read.
-    taken: Option<OwnedSemaphorePermit>,
+    taken: Option<Held>,
     of: PhantomData<fn() -> T>,
 }
 
@@ -106,17 +115,17 @@ impl<T> Whole<T> {
     fn grow(&mut self, length: usize) -> Result<(), Unreadable> {
         let Some(ReplyBudget(budget)) = self.budget.as_ref().filter(|_| length > UNCOUNTED) else { return Ok(()) };
         let steps = (length - UNCOUNTED).div_ceil(STEP);
-        let missing = steps.saturating_sub(self.taken.as_ref().map_or(0, OwnedSemaphorePermit::num_permits));
+        let missing = steps.saturating_sub(self.taken.as_ref().map_or(0, Held::units));
         if missing == 0 {
             return Ok(());
         }
         let missing = u32::try_from(missing).unwrap_or(u32::MAX);
-        let Ok(more) = Arc::clone(budget).try_acquire_many_owned(missing) else {
+        let Some(more) = budget.try_take(missing) else {
             let text = format!("the answer has more than {} KiB, for which there is no room now", UNCOUNTED >> 10);
             return Err(Unreadable::TooMuch(text));
         };
         match self.taken.as_mut() {
-            Some(taken) => taken.merge(more),
+            Some(taken) => taken.add(more),
             None => self.taken = Some(more),
         }
         // By itself it would grow to twice its length, which is not counted.
@@ -191,23 +200,23 @@ mod tests {
 
     #[test]
     fn large_bodies_share_a_room_and_small_ones_need_none() {
-        let budget = ReplyBudget::of_bytes(3 * STEP);
+        let budget = ReplyRoom::of_bytes(3 * STEP).budget("team-a");
         let (mut one, mut other) = (counted(&budget), counted(&budget));
         one.take(&vec![b' '; UNCOUNTED]).unwrap();
-        assert_eq!(budget.0.available_permits(), 3);
+        assert_eq!(budget.0.free(), 3);
         one.take(b" ").unwrap();
-        assert_eq!((budget.0.available_permits(), one.body.capacity()), (2, UNCOUNTED + STEP));
+        assert_eq!((budget.0.free(), one.body.capacity()), (2, UNCOUNTED + STEP));
         other.take(&vec![b' '; UNCOUNTED + STEP + 1]).unwrap();
-        assert_eq!(budget.0.available_permits(), 0);
+        assert_eq!(budget.0.free(), 0);
         one.take(&vec![b' '; STEP - 1]).unwrap();
         let error = one.take(b" ").unwrap_err().to_string();
         assert_eq!(error, "the answer has more than 256 KiB, for which there is no room now");
         counted(&budget).take(&vec![b' '; UNCOUNTED]).unwrap();
         drop(other);
         one.take(b"7").unwrap();
-        assert_eq!(budget.0.available_permits(), 1);
+        assert_eq!(budget.0.free(), 1);
         one.end(StatusCode::OK).unwrap();
-        assert_eq!(budget.0.available_permits(), 3);
+        assert_eq!(budget.0.free(), 3);
     }
 
     #[test]

@@ -33,11 +33,16 @@ impl Server {
     }
 
     fn named(&self, name: &str, clusters: &DynamicClusters, credentials: u16) -> Arc<DynamicCluster> {
+        self.owned("team-a", name, clusters, credentials)
+    }
+
+    fn owned(&self, owner: &str, name: &str, clusters: &DynamicClusters, credentials: u16) -> Arc<DynamicCluster> {
         let mut config = Config::new(self.url.clone());
         // The system's are read anew for each client.
         config.root_cert = Some(Vec::new());
         config.auth_info.token = Some(format!("token-{credentials}").into());
-        clusters.cluster(&name.parse().unwrap(), Credentials { config, fingerprint: fingerprint(credentials) }).unwrap()
+        let credentials = Credentials { config, fingerprint: fingerprint(credentials) };
+        clusters.cluster(owner, &name.parse().unwrap(), credentials).unwrap()
     }
 
     /// Accepts a connection and reads one request on it, which has no body.
@@ -192,8 +197,9 @@ async fn a_cluster_that_can_not_be_connected_to_is_asked_again_when_it_listens()
     socket.bind(address).unwrap();
     let url = format!("http://{}", socket.local_addr().unwrap()).parse().unwrap();
     let config = Config::new(url);
-    let cluster =
-        clusters.cluster(&"west".parse().unwrap(), Credentials { config, fingerprint: fingerprint(1) }).unwrap();
+    let cluster = clusters
+        .cluster("team-a", &"west".parse().unwrap(), Credentials { config, fingerprint: fingerprint(1) })
+        .unwrap();
     let (kind, key) = (Kind::core("ConfigMap", "configmaps", true), ObjectKey::new("team", "site"));
     let error = cluster.get(&kind, &key).await.unwrap_err();
     assert_eq!(error.to_string(), "failed to connect to cluster west: connection refused");

@@ -53,7 +53,7 @@ pub fn read(content: &str) -> Result<Credentials, Error> {
 #[expect(clippy::expect_used, reason = "a constant DNS label")]
 pub fn connect(credentials: Credentials, hubs: &DynamicClusters) -> Result<Arc<DynamicCluster>, Error> {
     let name: ClusterName = "hub".parse().expect("a DNS label");
-    hubs.cluster(&name, credentials).map_err(|_| Error::Unusable)
+    hubs.cluster("", &name, credentials).map_err(|_| Error::Unusable)
 }
 
 fn of_data(data: &Data) -> Result<Credentials, Error> {

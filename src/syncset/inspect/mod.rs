@@ -76,7 +76,7 @@ impl Inspector {
     /// A client of a cluster, with a connection of its own.
     async fn client(&self, cluster: &StoredCluster) -> Result<Client, Unseen> {
         let kubeconfig = self.preparer.open(cluster).map_err(NoClient::from)?;
-        Ok(self.preparer.client(&self.clusters, cluster.document.id, kubeconfig).await?)
+        Ok(self.preparer.client(&self.clusters, cluster, kubeconfig).await?)
     }
 }
 

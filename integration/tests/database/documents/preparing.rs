@@ -73,10 +73,14 @@ impl World {
     }
 
     async fn put(&self, kind: Kind, id: u8, name: &str, data: &Value, sealed: Option<&[u8]>) {
+        self.put_in(if kind.is_namespaced() { "foo" } else { "" }, (kind, id, name), data, sealed).await;
+    }
+
+    async fn put_in(&self, namespace: &str, (kind, id, name): (Kind, u8, &str), data: &Value, sealed: Option<&[u8]>) {
         let data = data.as_object().cloned().expect("an object");
         let sealed = sealed.map(<[u8]>::to_vec);
         let row = Row { id: self::id(id), data, sealed, labels: BTreeMap::new(), ..row() };
-        let key = Key::new(kind, if kind.is_namespaced() { "foo" } else { "" }, name);
+        let key = Key::new(kind, namespace, name);
         let mut change = Change::put(&key, Expected::Any, row);
         change.terms = (kind == Kind::SelectorSyncSet).then(|| vec![(String::new(), String::new())]);
         self.writer.version(item(vec![change])).await;
@@ -519,6 +523,42 @@ fn a_pass_with_large_syncsets_waits_for_as_long_as_it_has_patience_and_small_one
     });
 }
 
+/// A tenant's clusters take long: their passes hold all that its namespace gets.
+#[test]
+fn however_much_the_passes_of_a_namespace_hold_those_of_another_one_have_as_much() {
+    run(async {
+        let mut world = World::of("budgets", 1 << 20).await;
+        world.preparer = world.preparer.waiting_at_most(Duration::from_millis(50));
+        let spec = |resources: &[Value]| {
+            json!({"spec": {"clusterDeploymentRefs": [{"name": "c1"}], "resourceApplyMode": "Sync", "resources": resources,
+                "patches": [], "secretMappings": []}})
+        };
+        let kubeconfig = b"\0not: a kubeconfig".as_slice();
+        world.put_in("bar", (Kind::Cluster, 60, "c1"), &json!({}), Some(kubeconfig)).await;
+        for (namespace, ids) in [("foo", [1, 2]), ("bar", [3, 4])] {
+            let (large, small) = (spec(&[heavy("a", 3 << 10)]), spec(&[heavy("b", 200)]));
+            world.put_in(namespace, (Kind::SyncSet, ids[0], "a"), &large, None).await;
+            world.put_in(namespace, (Kind::SyncSet, ids[1], "b"), &small, None).await;
+        }
+        let (foo, bar) = (world.snapshot().await, world.store.snapshot(id(60)).await.expect("a snapshot"));
+        // As many as get their share, which they all keep.
+        let most = async |snapshot: &Snapshot, syncset: u8| {
+            let mut held = Vec::new();
+            loop {
+                match world.prepared(snapshot, &due(&[syncset])).await {
+                    Ok(prepared) => held.push(prepared),
+                    Err(PrepareError::NoBudget) => return held,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        };
+        let of_foo = [most(&foo, 1).await, most(&foo, 2).await];
+        let of_bar = [most(&bar, 3).await, most(&bar, 4).await];
+        assert_eq!(of_foo.each_ref().map(Vec::len), [2, 20]);
+        assert_eq!(of_bar.each_ref().map(Vec::len), [2, 20]);
+    });
+}
+
 #[test]
 fn a_kubeconfig_is_opened_with_the_keys_of_now() {
     run(async {
@@ -587,7 +627,7 @@ fn a_kubeconfig_is_read_on_threads_of_its_own_and_only_if_it_is_new() {
         let clusters = Arc::new(DynamicClusters::of_many(LIMIT, NonZeroUsize::MIN, "test", DeniedNetworks::default()));
         let opened = world.preparer.open(&stored).expect("it opens");
         let fingerprint = opened.fingerprint();
-        let mut client = Box::pin(world.preparer.client(&clusters, stored.document.id, opened));
+        let mut client = Box::pin(world.preparer.client(&clusters, &stored, opened));
         assert!(client.as_mut().now_or_never().is_none(), "it waits for a thread");
         drop(free);
         let client = client.await.expect("a client");

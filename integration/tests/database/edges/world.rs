@@ -48,7 +48,7 @@ pub(crate) fn connect(kubeconfig: &str) -> Arc<DynamicCluster> {
     let most = NonZeroUsize::new(16).unwrap();
     // The API server is on loopback.
     let clusters = DynamicClusters::of_many(LIMIT, most, "edges", DeniedNetworks::default());
-    clusters.cluster(&"edge".parse().unwrap(), credentials).unwrap()
+    clusters.cluster("team-a", &"edge".parse().unwrap(), credentials).unwrap()
 }
 
 impl Edge {

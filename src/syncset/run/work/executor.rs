@@ -44,12 +44,17 @@ pub struct Client {
 }
 
 impl Client {
-    /// The client of the cluster with this id, which connects with its first request. Fails where no client can be made of keys and
-    /// certificates.
-    pub fn of(clusters: &DynamicClusters, id: Uuid, credentials: Credentials) -> Result<Self, kube::Error> {
+    /// The client of the cluster with this id, of this namespace, which connects with its first request. Fails where no client can be made of
+    /// keys and certificates.
+    pub fn of(
+        clusters: &DynamicClusters,
+        namespace: &str,
+        id: Uuid,
+        credentials: Credentials,
+    ) -> Result<Self, kube::Error> {
         // An id is a label. What errors call the cluster is shown where its name is known.
         let name = id.to_string().parse().unwrap_or_default();
-        clusters.cluster(&name, credentials).map(Self::new)
+        clusters.cluster(namespace, &name, credentials).map(Self::new)
     }
 
     pub fn new(cluster: Arc<DynamicCluster>) -> Self {

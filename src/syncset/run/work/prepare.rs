@@ -2,7 +2,8 @@
 //!
 //! What a pass has rendered is in memory until it ends, which may take as long as its cluster does. So it waits for a share of a budget before
 //! it reads, by the sizes of the documents. Small passes have a budget of their own, so that those with large syncsets, which may be of slow
-//! clusters, never keep them waiting. What exceeds a budget by itself is [left out](super::plan::Plan) before anything is read.
+//! clusters, never keep them waiting; and of each budget the passes of a namespace get half. What exceeds that by itself is
+//! [left out](super::plan::Plan) before anything is read.
 
 mod rendering;
 mod secrets;
@@ -11,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 use uuid::Uuid;
 
@@ -19,6 +20,7 @@ pub use secrets::{NoCredentials, OpenedKubeconfig};
 
 use super::executor::Client;
 use super::plan::{LiveSyncset, MOST_BYTES, Plan, sources};
+use crate::actor::{Halves, Held};
 use crate::cluster::DynamicClusters;
 use crate::cluster::kubeconfig::Allowed;
 use crate::documents::{BlockingPool, Keyring, ShutsDown};
@@ -61,11 +63,11 @@ pub struct Preparer {
     patience: Option<Duration>,
 }
 
-/// Units for small passes and for large ones, of which one may have all.
+/// Units for small passes and for large ones, of which the passes of one namespace have half at most: of the large ones, one may have that.
 #[derive(Clone)]
 struct Budgets {
-    small: Arc<Semaphore>,
-    large: Arc<Semaphore>,
+    small: Halves,
+    large: Halves,
 }
 
 /// A syncset that is not stored, or not like this.
@@ -95,7 +97,7 @@ impl Found {
 pub struct Prepared {
     pub input: Input,
     /// Its share of the budget, until it is dropped.
-    pub share: Option<OwnedSemaphorePermit>,
+    pub share: Held,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -214,11 +216,13 @@ impl Preparer {
     pub async fn client(
         &self,
         clusters: &Arc<DynamicClusters>,
-        cluster: Uuid,
+        cluster: &StoredCluster,
         kubeconfig: OpenedKubeconfig,
     ) -> Result<Client, NoClient> {
         let (clusters, allowed) = (Arc::clone(clusters), self.allowed);
-        let connect = move || Client::of(&clusters, cluster, kubeconfig.read(allowed)?).map_err(NoClient::Unusable);
+        let (namespace, id) = (cluster.document.namespace.clone(), cluster.document.id);
+        let connect =
+            move || Client::of(&clusters, &namespace, id, kubeconfig.read(allowed)?).map_err(NoClient::Unusable);
         self.blocking.apart(connect).await
     }
 
@@ -266,22 +270,17 @@ impl Preparer {
     }
 
     /// Waits for what it takes to render these syncsets, beside what was sent to the cluster.
-    async fn share(
-        &self,
-        snapshot: &Snapshot,
-        plan: &Plan,
-        wanted: &BTreeSet<Uuid>,
-    ) -> Result<Option<OwnedSemaphorePermit>, PrepareError> {
+    async fn share(&self, snapshot: &Snapshot, plan: &Plan, wanted: &BTreeSet<Uuid>) -> Result<Held, PrepareError> {
         let wanted = plan.live.iter().filter(|live| wanted.contains(&live.header.id) && live.undecodable.is_none());
         let bytes = wanted.map(|live| live.bytes).sum::<usize>().saturating_add(snapshot.rows.saturating_mul(ROW));
         let (budget, times) =
             if bytes <= SMALL { (&self.budgets.small, PATIENCE_WHEN_SMALL) } else { (&self.budgets.large, 1) };
         let units = u32::try_from(bytes.min(MOST_BYTES).div_ceil(UNIT)).unwrap_or(u32::MAX);
-        let taking = Arc::clone(budget).acquire_many_owned(units);
-        // The semaphores are never closed.
+        let namespace = snapshot.cluster.as_ref().map_or("", |cluster| &cluster.document.namespace);
+        let half = budget.half(namespace);
         match self.patience.map(|patience| patience.saturating_mul(times)) {
-            Some(patience) => Ok(timeout(patience, taking).await.map_err(|_| PrepareError::NoBudget)?.ok()),
-            None => Ok(taking.await.ok()),
+            Some(patience) => timeout(patience, half.take(units)).await.map_err(|_| PrepareError::NoBudget),
+            None => Ok(half.take(units).await),
         }
     }
 
@@ -355,8 +354,7 @@ impl Preparer {
 
 impl Default for Budgets {
     fn default() -> Self {
-        let budget = || Arc::new(Semaphore::new(MOST_BYTES / UNIT));
-        Self { small: budget(), large: budget() }
+        Self { small: Halves::of_each(MOST_BYTES / 2 / UNIT), large: Halves::of_each(MOST_BYTES / UNIT) }
     }
 }
 

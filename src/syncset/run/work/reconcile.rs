@@ -202,7 +202,7 @@ impl Worker {
         match kept.filter(|kept| kept.client.fingerprint() == kubeconfig.fingerprint()) {
             Some(kept) => Ok(kept),
             None => Ok(Kept {
-                client: self.preparer.client(&self.clusters, id, kubeconfig).await?,
+                client: self.preparer.client(&self.clusters, cluster, kubeconfig).await?,
                 unfinished: Unfinished::default(),
             }),
         }

@@ -119,7 +119,7 @@ impl Server {
         let clusters = DynamicClusters::of_many(request_timeout, DEFAULT_MAX_IN_FLIGHT, "many", none);
         Client::new(
             clusters
-                .cluster(&"west".parse().unwrap(), Credentials { config, fingerprint: Fingerprint([7; 32]) })
+                .cluster("team-a", &"west".parse().unwrap(), Credentials { config, fingerprint: Fingerprint([7; 32]) })
                 .unwrap(),
         )
     }
