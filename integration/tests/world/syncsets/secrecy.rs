@@ -53,7 +53,14 @@ fn no_log_status_event_or_stored_row_holds_a_value_of_a_secret_or_kubeconfig() {
             stage.create("syncsets", &json!({"namespace": stage.namespace, "name": name, "spec": spec})).await;
         };
         let mapping = |source: &str, name: &str| json!({"sourceRef": {"name": source}, "targetRef": {"name": name, "namespace": stage.namespace}});
-        create("mapped", json!({"secretMappings": [mapping("source", "mapped")]})).await;
+        // Its health is read, and a rule decides about the object beside the copy.
+        let rule = json!({"group": "", "kind": "ConfigMap", "current": "metadata.name == 'beside'"});
+        let beside = stage.config_map("beside", &json!({}));
+        create(
+            "mapped",
+            json!({"secretMappings": [mapping("source", "mapped")], "resources": [beside], "health": {"rules": [rule]}}),
+        )
+        .await;
         create("string", json!({"secretMappings": [mapping("strings", "string")]})).await;
         stage.succeeds("west-1", "mapped", 1).await;
         stage.succeeds("west-1", "string", 1).await;
@@ -67,6 +74,15 @@ fn no_log_status_event_or_stored_row_holds_a_value_of_a_secret_or_kubeconfig() {
         let patch = patch_of(&json!({"stringData": {"patched": PATCHED}}));
         let with_value = secret("typed", json!({"data": {"value": base64(RESOURCE)}}));
         let mut said = String::new();
+        let asks = json!({"group": "", "kind": "Secret", "current": format!("metadata.name == '{PATCHED}'")});
+        let asks = stage
+            .send(&Request::post(
+                "/v1/syncsets",
+                &json!({"namespace": stage.namespace, "name": "values",
+            "spec": {"secretMappings": [mapping("source", "mapped")], "health": {"rules": [asks]}}}),
+            ))
+            .await;
+        assert_eq!(asks.status, 422, "no rule may look at a Secret");
         for fields in [json!({"resources": [with_value]}), json!({"patches": [patch]})] {
             let body = json!({"namespace": stage.namespace, "name": "values", "spec": fields});
             let refused = stage.send(&Request::post("/v1/syncsets", &body)).await;
@@ -78,6 +94,8 @@ fn no_log_status_event_or_stored_row_holds_a_value_of_a_secret_or_kubeconfig() {
             let all = status["syncSets"].as_array().into_iter().flatten();
             all.into_iter().find(|entry| entry["name"] == name).cloned().unwrap_or_default()
         };
+        let is_read = |status: &Value| entry(status, "mapped")["health"]["state"] == "Current";
+        stage.status("west-1", "the health beside a copy", is_read).await;
         // A value that changes, a type that can't be changed, a full pass, and what is read of it.
         stage.change(&stage.path("secrets", "source"), &json!({"data": {"value": base64(CHANGED)}})).await;
         stage.at_rest().await;

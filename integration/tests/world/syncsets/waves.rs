@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use integration::hub::Request;
 use integration::users::ADMIN;
-use integration::{ControlPlane, eventually};
+use integration::{ControlPlane, Link, eventually};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use kube::Api;
@@ -55,6 +55,16 @@ async fn rolls(stage: &Stage, name: &str, expected: &str, reason: &str) -> Value
 async fn steer(stage: &Stage, name: &str, action: &str) {
     let path = format!("/v1/{}/rollout", stage.path("syncsets", name));
     stage.send(&Request::post(&path, &json!({ "action": action }))).await.success().unwrap();
+}
+
+/// As if so much time had passed in which the rollouts of a test ran.
+async fn time_passes(stage: &Stage, time: Duration) {
+    let text = format!(
+        "update towline_rollout set clock = clock + {} where syncset in (select id from syncsets where namespace = '{}')",
+        time.as_millis(),
+        stage.namespace
+    );
+    stage.sql.batch_execute(&text).await.unwrap();
 }
 
 /// Lets the other cluster have the content that the canary has.
@@ -228,6 +238,16 @@ fn a_change_that_breaks_the_canary_reaches_nobody_else_and_is_undone_and_a_good_
         rolls(&stage, "base", "Running", "AwaitingPromotion").await;
         stage.has(west, &has("3")).await;
         assert_eq!(to_east.seen().await, NONE, "its turn has not come");
+        // Each is compared with what it has.
+        let proposed = json!({"kind": "SyncSet", "namespace": "waves", "name": "base", "spec": in_waves(&[map("3")])});
+        let told = stage.compared(&proposed).await;
+        for line in [
+            "a change goes through its clusters in waves: canary, rest",
+            "waves/west-1  create 0  change 0  delete 0  conflict 0",
+            "waves/east-1  create 0  change 1  delete 0  conflict 0",
+        ] {
+            assert!(told.contains(line), "no {line} in {told}");
+        }
         steer(&stage, "base", "promote").await;
         let complete = rolls(&stage, "base", "Complete", "").await;
         stage.has(east, &has("3")).await;
@@ -320,5 +340,102 @@ fn an_object_that_two_syncsets_hand_over_by_rollouts_of_both_is_never_absent() {
         has(east, "2", ("two", "2"), "2").await;
         let vanished: Vec<_> = watched.vanished().into_values().filter(|(of, _)| of == stage.namespace).collect();
         assert!(vanished.is_empty(), "{vanished:?}");
+    });
+}
+
+/// The label decides: with a rule of its own, a ConfigMap has failed that somebody calls broken.
+#[test]
+fn the_next_wave_begins_after_a_soak_and_a_fresh_reading_and_never_if_something_has_failed_by_then() {
+    run(async {
+        let stage = Stage::shared("wave-soaks", SYNCSETS).await;
+        let (west, east) = clusters(&stage).await;
+        let content = |value: &str| {
+            let mut map = stage.config_map("a", &json!({ "a": value }));
+            map["metadata"]["labels"] = json!({"works": "yes"});
+            let mut spec = in_waves(&[map]);
+            spec["rollout"]["waves"][0] =
+                json!({"name": "canary", "clusterSelector": {"matchLabels": {"tier": "canary"}}, "soak": "1h"});
+            spec["health"] = json!({"rules": [{"group": "", "kind": "ConfigMap", "current": "metadata.labels.works == 'yes'",
+                "failed": "metadata.labels.broken == 'yes'"}]});
+            spec
+        };
+        let has = |value: &str| [("a", json!({ "a": value }))];
+        create(&stage, "base", &content("1")).await;
+        rolls(&stage, "base", "Running", "Soaking").await;
+        confirmed(&stage).await;
+        stage.at_rest().await;
+        let (mut to_west, mut to_east) =
+            (Requests::from_now(&stage, west).await, Requests::from_now(&stage, east).await);
+        rolls(&stage, "base", "Running", "Soaking").await;
+        assert_eq!((to_west.seen().await, to_east.seen().await), (Vec::from(NONE), Vec::from(NONE)), "it soaks");
+        time_passes(&stage, Duration::from_hours(1)).await;
+        rolls(&stage, "base", "Complete", "").await;
+        stage.has(east, &has("1")).await;
+        let reread = to_west.seen().await;
+        assert!(reread.iter().any(|request| request.contains("configmaps")), "it is read once more: {reread:?}");
+
+        stage.replace_spec("syncsets", "base", &content("2")).await;
+        rolls(&stage, "base", "Running", "Soaking").await;
+        stage.has(west, &has("2")).await;
+        to_east.seen().await;
+        let maps: Api<ConfigMap> = Api::namespaced(west.client(ADMIN).await.unwrap(), stage.namespace);
+        let broken = Patch::Merge(json!({"metadata": {"labels": {"broken": "yes"}}}));
+        maps.patch("a", &PatchParams::default(), &broken).await.unwrap();
+        time_passes(&stage, Duration::from_hours(1)).await;
+        let path = stage.path("syncsets", "base");
+        let stopped = eventually("the failure to be confirmed", LIMIT, async || {
+            let rollout = stage.get(&format!("{path}/rollout")).await;
+            if rollout["state"] != "Running" {
+                return Ok(());
+            }
+            passes(&stage, "base", "15 s").await;
+            Err(rollout.to_string())
+        });
+        stopped.await.unwrap();
+        let stopped = rolls(&stage, "base", "Stopped", "Failures").await;
+        assert_eq!(stopped["message"], "1 of 1 clusters failed in wave canary, where 0 may");
+        stage.has(east, &has("1")).await;
+        assert_eq!(to_east.seen().await, NONE, "its wave never came");
+    });
+}
+
+/// What it was sent may be why it is silent.
+#[test]
+fn a_cluster_whose_answer_to_the_change_is_lost_keeps_its_place_and_stops_the_rollout() {
+    run(async {
+        let stage = Stage::shared("wave-cut-off", SYNCSETS).await;
+        let (west, east) = clusters(&stage).await;
+        let link = Link::to(west.address()).await.unwrap();
+        let kubeconfig = stage.kubeconfig(west, link.address()).to_string();
+        stage.change(&stage.path("clusters", "west-1"), &json!({ "kubeconfig": kubeconfig })).await;
+        let content = |value: &str| {
+            let mut spec = in_waves(&[stage.config_map("a", &json!({ "a": value }))]);
+            spec["rollout"]["waves"] = json!([]);
+            spec["rollout"]["maxConcurrent"] = json!(1);
+            spec
+        };
+        let has = |value: &str| [("a", json!({ "a": value }))];
+        create(&stage, "base", &content("1")).await;
+        rolls(&stage, "base", "Complete", "").await;
+        stage.at_rest().await;
+        // East has it first, or after west.
+        link.mute();
+        stage.replace_spec("syncsets", "base", &content("2")).await;
+        stage.has(west, &has("2")).await;
+        stage.unreachable("west-1").await;
+        let running = rolls(&stage, "base", "Running", "Releasing").await;
+        let wave = &running["waves"][0];
+        assert_eq!((&wave["away"], &wave["failed"]), (&json!(0), &json!(0)), "{running}");
+        let under_way = wave["released"].as_u64().unwrap() - wave["done"].as_u64().unwrap();
+        assert_eq!(under_way, 1, "it keeps its place: {running}");
+        time_passes(&stage, Duration::from_mins(10)).await;
+        let stopped = rolls(&stage, "base", "Stopped", "Failures").await;
+        assert_eq!(stopped["message"], "1 of 2 clusters failed in wave rest, where 0 may");
+        // Once it is heard again, it is done.
+        link.hang_up();
+        steer(&stage, "base", "resume").await;
+        rolls(&stage, "base", "Complete", "").await;
+        stage.has(west, &has("2")).await;
+        stage.has(east, &has("2")).await;
     });
 }
