@@ -127,6 +127,15 @@ async fn make_secret(client: &Client, namespace: &str, metadata: Value, data: Va
     Api::namespaced(client.clone(), namespace).create(&PostParams::default(), &secret).await.unwrap();
 }
 
+/// An Event of a database that this controller has reported.
+async fn make_event(client: &Client, namespace: &str, controller: &str) {
+    let event: Event = serde_json::from_value(json!({"metadata": {"name": "theirs"}, "eventTime": "2026-01-01T00:00:00.000000Z",
+        "reportingController": controller, "reportingInstance": "theirs", "action": "Sync", "reason": "Synced", "type": "Normal",
+        "regarding": {"kind": "Database", "namespace": namespace, "name": "orders"}}))
+    .unwrap();
+    Api::namespaced(client.clone(), namespace).create(&PostParams::default(), &event).await.unwrap();
+}
+
 /// A request of the attacker's.
 struct Attack {
     what: &'static str,
@@ -140,10 +149,14 @@ struct Attack {
 impl Attack {
     /// Sends it, and gives the code and the message with which it is refused.
     async fn refused(&self, client: &Client, query: &str) -> Result<(u16, String), String> {
-        let kind = if self.method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+        let (method, kind, own) = match self.method {
+            "PATCH" => ("PATCH", "application/merge-patch+json", ""),
+            APPLY => ("PATCH", "application/apply-patch+yaml", "fieldManager=towline&force=true"),
+            other => (other, "application/json", ""),
+        };
         let request = http::Request::builder()
-            .method(self.method)
-            .uri(format!("{}{query}", self.path))
+            .method(method)
+            .uri(format!("{}?{own}&{query}", self.path))
             .header("content-type", kind)
             .body(self.body.to_string().into_bytes())
             .unwrap();
@@ -154,6 +167,8 @@ impl Attack {
     }
 }
 
+/// Server-side apply, by force.
+const APPLY: &str = "APPLY";
 const FOREIGN: &str = "has the label placement.towline.dev/edge=mallory";
 
 /// What the compromised edge `mallory` tries: in its own namespace `mallory-shop`, in that of `east`, and in `shared`, where objects
@@ -197,6 +212,11 @@ fn attacks() -> Vec<Attack> {
         object["reason"] = "Planted".into();
         object["type"] = "Warning".into();
         object["regarding"] = json!({"kind": "Database", "namespace": namespace, "name": "orders"});
+        object
+    };
+    let applied = |name: &str, spec: Value| {
+        let mut object = new("Database", "demo.towline.dev/v1", name);
+        object["spec"] = spec;
         object
     };
     let no_owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "none", "uid": "none"});
@@ -251,6 +271,11 @@ fn attacks() -> Vec<Attack> {
         row("deletion of a Secret", "DELETE", secret("mallory-shop", SECRET), Value::Null, "neither creates nor deletes Secrets"),
         row("a new Secret", "POST", secret("mallory-shop", ""), new("Secret", "v1", "planted"), "neither creates nor deletes Secrets"),
         row("an Event in east's namespace", "POST", event("east-shop"), new_event("east-shop", "towline"), "the namespace does not have the label"),
+        row("own spec by force", APPLY, own(), applied("orders", json!({"storage": "1Gi"})), "changes no spec"),
+        row("east's spec by force", APPLY, database("east-shop", "orders"), applied("orders", json!({"storage": "1Gi"})), FOREIGN),
+        row("creation by force", APPLY, database("mallory-shop", "planted"), applied("planted", json!({"engine": "postgres-17"})), "neither creates nor deletes"),
+        row("an Event of another edge", "PATCH", event("east-shop") + "/theirs", json!({"metadata": {"labels": {"team": "mallory"}}}), "the namespace does not have the label"),
+        row("an Event of another controller", "PATCH", event("mallory-shop") + "/theirs", json!({"metadata": {"labels": {"team": "mallory"}}}), "reporting controller"),
         row("an Event in another's name", "POST", event("mallory-shop"), new_event("mallory-shop", "kubelet"), "reporting controller"),
     ]
     .into_iter()
@@ -284,11 +309,13 @@ fn a_compromised_edge_changes_nothing_that_is_not_its_own_and_itself_no_spec() {
     run(async {
         let hub = hub().await;
         let admin = hub.client(users::ADMIN).await.unwrap();
-        apply(hub, &account_directory("mallory", "edge-west")).await;
         for (namespace, edge) in [("mallory-shop", Some("mallory")), ("east-shop", Some("east")), ("shared", None)] {
             make_namespace(&admin, namespace, edge).await;
             make_secret(&admin, namespace, json!({}), json!({})).await;
+            make_event(&admin, namespace, if namespace == "mallory-shop" { "kubelet" } else { "towline" }).await;
         }
+        // The account with a role in its own namespaces alone, first.
+        apply(hub, &account_directory("mallory", "edge-west-namespaces")).await;
         let with = |finalizer: &str, edge: Option<&str>| {
             let labels = edge.map_or_else(|| json!({"team": "shop"}), |edge| json!({"team": "shop", LABEL: edge}));
             json!({"labels": labels, "annotations": {"note": "kept"}, "finalizers": [finalizer]})
@@ -309,7 +336,7 @@ fn a_compromised_edge_changes_nothing_that_is_not_its_own_and_itself_no_spec() {
         let refuses = async |what: &str| {
             let attack = attacks.iter().find(|attack| attack.what == what).unwrap();
             eventually(format!("the policy that refuses {what}"), LIMIT, async || {
-                match attack.refused(&mallory, "?dryRun=All").await? {
+                match attack.refused(&mallory, "dryRun=All").await? {
                     (_, message) if by_policy(attack, &message) => Ok(()),
                     other => Err(format!("{other:?}")),
                 }
@@ -317,16 +344,24 @@ fn a_compromised_edge_changes_nothing_that_is_not_its_own_and_itself_no_spec() {
             .await
             .unwrap();
         };
+        let all_are_refused = async || {
+            for attack in &attacks {
+                let (code, message) = attack.refused(&mallory, "").await.unwrap();
+                let by_role = code == 403 && message.contains("cannot ");
+                assert!(by_role || by_policy(attack, &message), "{}: {code} {message}", attack.what);
+            }
+        };
+        let before = versions(&admin).await;
         // The API server learns of roles and policies by watches of its own: one attack for each of the three policies.
-        for what in ["own spec", "east's Secret", "an Event in another's name"] {
+        for what in ["own spec", "an order to Argo CD", "an Event in another's name"] {
             refuses(what).await;
         }
-        let before = versions(&admin).await;
-        for attack in &attacks {
-            let (code, message) = attack.refused(&mallory, "").await.unwrap();
-            let by_role = code == 403 && message.contains("cannot ");
-            assert!(by_role || by_policy(attack, &message), "{}: {code} {message}", attack.what);
-        }
+        all_are_refused().await;
+        assert_eq!(versions(&admin).await, before);
+        // The one with the role in all namespaces.
+        apply(hub, &account_directory("mallory", "edge-west")).await;
+        refuses("east's Secret").await;
+        all_are_refused().await;
         assert_eq!(versions(&admin).await, before);
 
         // The policies alone refuse all of it, too, if somebody gives the account more than the role.
