@@ -98,60 +98,65 @@ async fn admitted(client: &Client) {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_people_apply_is_taken_by_an_api_server_and_what_they_install_runs_and_is_forbidden_nothing() {
-    let plane = ControlPlane::start(Options::named("deploy").with_crds(&[crds::DATABASES])).await.unwrap();
-    let client = plane.client(users::ADMIN).await.unwrap();
-    for (plural, kind) in [("podmonitors", "PodMonitor"), ("prometheusrules", "PrometheusRule")] {
-        crds::install(&client, &monitoring_kind(plural, kind)).await.unwrap();
-    }
-    let kubeconfig = plane.kubeconfig(users::ADMIN).unwrap();
-    let namespaces: Api<Namespace> = Api::all(client.clone());
-    let shop = json!({"metadata": {"name": "west-shop"}});
-    namespaces.create(&PostParams::default(), &serde_json::from_value(shop).unwrap()).await.unwrap();
-    for directory in [
-        "hub",
-        "hub/edge-west",
-        "base",
-        "token-renewal",
-        "side-car",
-        "side-car/hub",
-        "side-car/token-renewal",
-        "status-sync",
-        "inventory",
-        "inventory-configmaps",
-        "syncsets/production",
-    ] {
-        apply(&kubeconfig, directory, &[]).await;
-        let again = apply(&kubeconfig, directory, &[]).await;
-        // kubectl sends the selector of a budget each time, since it is replaced as a whole.
-        let settles = |line: &str| line.ends_with("unchanged") || line.starts_with("poddisruptionbudget");
-        assert!(again.lines().all(settles), "{directory} does not settle:\n{again}");
-    }
-    let namespace = "towline";
-    let rules: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &monitoring("PrometheusRule"));
-    let alerts = alerts(&rules.list(&ListParams::default()).await.unwrap().items);
-    assert!(alerts.contains(&"TowlineSectionNotWell".to_owned()), "{alerts:?}");
-    let dashboards: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-    let dashboard = dashboards.get("towline-dashboard").await.unwrap().data.unwrap_or_default();
-    let dashboard: Value = serde_json::from_str(&dashboard["towline.json"]).unwrap();
-    assert_eq!(dashboard["panels"][0]["title"], "Are the clusters in step?");
-    // What it leaves out, `apply` does not delete.
-    let told = apply(&kubeconfig, "hub/edge-west-namespaces", &[]).await;
-    assert!(told.contains("rolebinding.rbac.authorization.k8s.io/towline-resource-sync-remote-west created"), "{told}");
-    admitted(&client).await;
-    for directory in ["overlays/edge-west", "overlays/replicated", "overlays/without-monitoring"] {
-        let told = apply(&kubeconfig, directory, &["--dry-run=server"]).await;
-        assert!(told.contains("deployment.apps/towline") && told.contains("(server dry run)"), "{told}");
-    }
-    for use_of_the_hub in ["trial", "applying", "rabbitmq"] {
-        let directory = &format!("syncsets/{use_of_the_hub}");
-        let told = apply(&kubeconfig, directory, &["--dry-run=server"]).await;
-        assert!(told.contains("deployment.apps/towline-hub") && told.contains("(server dry run)"), "{told}");
-    }
-    super::chart::is_taken(&kubeconfig, &client).await;
-    super::chart::is_installed_and_upgraded(&kubeconfig, &client).await;
-    super::installed::runs_with_what_it_is_given(&plane).await;
-    super::start::is_as_the_page_says(&plane, &client).await;
-    plane.stop().await.unwrap();
+#[test]
+fn what_people_apply_is_taken_by_an_api_server_and_what_they_install_runs_and_is_forbidden_nothing() {
+    super::run(async {
+        let plane = ControlPlane::start(Options::named("deploy").with_crds(&[crds::DATABASES])).await.unwrap();
+        let client = plane.client(users::ADMIN).await.unwrap();
+        for (plural, kind) in [("podmonitors", "PodMonitor"), ("prometheusrules", "PrometheusRule")] {
+            crds::install(&client, &monitoring_kind(plural, kind)).await.unwrap();
+        }
+        let kubeconfig = plane.kubeconfig(users::ADMIN).unwrap();
+        let namespaces: Api<Namespace> = Api::all(client.clone());
+        let shop = json!({"metadata": {"name": "west-shop"}});
+        namespaces.create(&PostParams::default(), &serde_json::from_value(shop).unwrap()).await.unwrap();
+        for directory in [
+            "hub",
+            "hub/edge-west",
+            "base",
+            "token-renewal",
+            "side-car",
+            "side-car/hub",
+            "side-car/token-renewal",
+            "status-sync",
+            "inventory",
+            "inventory-configmaps",
+            "syncsets/production",
+        ] {
+            apply(&kubeconfig, directory, &[]).await;
+            let again = apply(&kubeconfig, directory, &[]).await;
+            // kubectl sends the selector of a budget each time, since it is replaced as a whole.
+            let settles = |line: &str| line.ends_with("unchanged") || line.starts_with("poddisruptionbudget");
+            assert!(again.lines().all(settles), "{directory} does not settle:\n{again}");
+        }
+        let namespace = "towline";
+        let rules: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &monitoring("PrometheusRule"));
+        let alerts = alerts(&rules.list(&ListParams::default()).await.unwrap().items);
+        assert!(alerts.contains(&"TowlineSectionNotWell".to_owned()), "{alerts:?}");
+        let dashboards: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+        let dashboard = dashboards.get("towline-dashboard").await.unwrap().data.unwrap_or_default();
+        let dashboard: Value = serde_json::from_str(&dashboard["towline.json"]).unwrap();
+        assert_eq!(dashboard["panels"][0]["title"], "Are the clusters in step?");
+        // What it leaves out, `apply` does not delete.
+        let told = apply(&kubeconfig, "hub/edge-west-namespaces", &[]).await;
+        assert!(
+            told.contains("rolebinding.rbac.authorization.k8s.io/towline-resource-sync-remote-west created"),
+            "{told}"
+        );
+        admitted(&client).await;
+        for directory in ["overlays/edge-west", "overlays/replicated", "overlays/without-monitoring"] {
+            let told = apply(&kubeconfig, directory, &["--dry-run=server"]).await;
+            assert!(told.contains("deployment.apps/towline") && told.contains("(server dry run)"), "{told}");
+        }
+        for use_of_the_hub in ["trial", "applying", "rabbitmq"] {
+            let directory = &format!("syncsets/{use_of_the_hub}");
+            let told = apply(&kubeconfig, directory, &["--dry-run=server"]).await;
+            assert!(told.contains("deployment.apps/towline-hub") && told.contains("(server dry run)"), "{told}");
+        }
+        super::chart::is_taken(&kubeconfig, &client).await;
+        super::chart::is_installed_and_upgraded(&kubeconfig, &client).await;
+        super::installed::runs_with_what_it_is_given(&plane).await;
+        super::start::is_as_the_page_says(&plane, &client).await;
+        plane.stop().await.unwrap();
+    });
 }
