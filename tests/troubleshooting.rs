@@ -26,7 +26,7 @@ const WORDS: [(&str, &str, &str); 22] = [
     ("status_sync", "impl Waiting {", "fn as_str("),
     ("syncset", "impl SyncState {", "fn as_str("),
     ("syncset", "impl Release {", "fn as_str("),
-    ("syncset/plan/status", "impl Reason {", "fn as_str("),
+    ("syncset", "impl Reason {", "fn as_str("),
     ("syncset/plan/rollout", "impl RolloutPhase {", "fn as_str("),
     ("syncset/plan/rollout", "impl ProgressReason {", "fn as_str("),
     ("syncset", "impl Cause {", "fn as_str("),
