@@ -18,8 +18,10 @@ pub struct Rule {
     pub failed: Option<String>,
 }
 
-/// Most steps of all rules of a cluster in one reading: about a second of a processor.
-const MOST_STEPS: usize = 8_000_000;
+/// Most steps of the rules about one object: less than 50 ms of a processor.
+const MOST_STEPS: usize = 400_000;
+/// Most steps of all rules of a cluster in one reading: about a second.
+const MOST_OF_ALL: usize = 8_000_000;
 
 /// A rule whose expressions were parsed, which a reading does once.
 #[derive(Debug)]
@@ -60,8 +62,10 @@ impl Parsed {
             return Assessment::of(ObjectStatus::Unknown, "TooLarge", message);
         };
         let expressions = [Some(&self.current), self.failed.as_ref()].into_iter().flatten().flatten();
-        let (steps, share) =
-            (expressions.map(|part| facts.steps(part)).sum::<usize>(), MOST_STEPS / self.objects.max(1));
+        let (steps, share) = (
+            expressions.map(|part| facts.steps(part)).sum::<usize>(),
+            MOST_STEPS.min(MOST_OF_ALL / self.objects.max(1)),
+        );
         if steps > share {
             let message = format!(
                 "its rule may take {steps} steps, and each of the {} objects on its cluster with a rule {share}: shorten the rule, or its lists",

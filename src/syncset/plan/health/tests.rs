@@ -649,6 +649,8 @@ fn the_more_objects_have_rules_the_less_each_of_them_may_take() {
     let dear = vec![format!("spec.list.all(e, {})", many("e == 1")); 2].join(" && ");
     let literal = format!("[{}].all(e, {})", vec!["1"; 100].join(", "), many("e == 1"));
     let usual = "status.conditions.filter(e, e.type == 'Ready').all(e, e.status == 'True')";
+    let wide = of(json!({"list": vec![vec![Value::Null; 10]; 1000]}), json!({}));
+    let searched = vec!["spec.list == spec.list"; 28].join(" && ");
     let assessed = |rule: Rule, objects: usize, object: &Value| {
         let rules = Rules::parse(&[rule], objects);
         assess("db.example.com", "Postgres", object, rules.of("db.example.com", "Postgres"))
@@ -669,6 +671,10 @@ fn the_more_objects_have_rules_the_less_each_of_them_may_take() {
         let is_told = found.reason == "TooLarge" && found.message.contains(&format!("the {objects} objects"));
         assert_eq!(is_told, status == ObjectStatus::Unknown, "{found:?}");
     }
+    // However few there are, those of one object take no longer than 50 ms.
+    assert_eq!(assessed(rule(&searched, None), 1, &wide).status, ObjectStatus::Current);
+    let both = assessed(rule(&searched, Some(&format!("!({searched})"))), 1, &wide);
+    assert!(both.reason == "TooLarge" && both.message.contains("with a rule 400000"), "{both:?}");
 }
 
 /// What a status of any kind may have, in the places where it is looked at.
