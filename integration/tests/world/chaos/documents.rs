@@ -39,6 +39,8 @@ pub(crate) struct Set {
     pub(crate) name: String,
     /// Whether its changes go through waves.
     rolls: bool,
+    /// Whether its health is read: all of its objects are of kinds that are current at once.
+    is_read: bool,
     kin: Kin,
     upsert: bool,
     pub(crate) behavior: Behavior,
@@ -106,6 +108,7 @@ impl Documents {
                 team,
                 // One of each kin.
                 rolls: number % 10 == 5,
+                is_read: number % 20 == 5,
                 name: format!("set-{}", (number * 7) % SETS),
                 kin,
                 upsert: false,
@@ -160,6 +163,16 @@ impl Documents {
                 self.change_set(set, random)
             }
         }
+    }
+
+    /// Commands for rollouts, which may be in a state that does not allow them: these, for each syncset that has one.
+    pub(crate) fn steer(&self, actions: &[&str]) -> Vec<Request> {
+        let sets = self.sets.iter().filter(|set| set.exists && set.rolls);
+        let steered = sets.flat_map(|set| {
+            let path = format!("{}/rollout", set.path());
+            actions.iter().map(move |action| Request::post(&path, &json!({ "action": action })))
+        });
+        steered.collect()
     }
 
     /// Ends all pauses, and applies what may have kept fields that were dropped.
@@ -371,6 +384,9 @@ impl Set {
             "enableResourceTemplates": true, "resources": resources});
         if self.rolls {
             spec["rollout"] = rolled::rollout();
+        }
+        if self.is_read {
+            spec["health"] = json!({});
         }
         if let Some((number, namespace)) = &self.mapped {
             let target = json!({"name": format!("mapped-{number}"), "namespace": namespace});

@@ -20,7 +20,7 @@ create function note_rollout() returns trigger language plpgsql security definer
 begin
   insert into public.noted_rollouts (note)
     select jsonb_build_object('syncset', r.syncset, 'number', r.number, 'state', r.state, 'wave', r.wave, 'clock', r.clock, 'settled', r.settled,
-      'turns', (select coalesce(jsonb_agg(jsonb_build_object('cluster', t.cluster, 'wave', t.wave, 'released', t.released, 'ended', t.done or exists (
+      'turns', (select coalesce(jsonb_agg(jsonb_build_object('cluster', t.cluster, 'wave', t.wave, 'ended', t.done or exists (
             select from public.towline_result f where f.cluster = t.cluster and f.syncset = t.syncset and f.result = 'Failure'
               and f.reason in ('ResourceInvalid', 'TemplateInvalid', 'SecretInvalid', 'SchemaMismatch', 'DeletedAgain')),
           'is_there', exists (select from public.towline_result a where a.cluster = t.cluster and a.syncset = t.syncset))), '[]')
@@ -47,7 +47,6 @@ struct Step {
 struct Turn {
     cluster: String,
     wave: usize,
-    released: u64,
     /// Whether it is done, or has failed.
     ended: bool,
     /// Whether the syncset was tried on the cluster, and has not left it since.
@@ -75,6 +74,15 @@ pub(crate) async fn note(database: &postgres::Database) {
     database.client(ADMIN).await.unwrap().batch_execute(TRIGGER).await.unwrap();
 }
 
+/// Whether all have come to their end, but for those of syncsets for no cluster.
+pub(crate) async fn complete(database: &postgres::Database) -> Result<(), String> {
+    let text = "select coalesce(string_agg(to_jsonb(r)::text, ' '), '') from towline_rollout r \
+        where (r.state <> 'Complete' or r.started < r.edited) and r.reason <> 'EmptyWave'";
+    let client = database.client(ADMIN).await.map_err(|error| error.to_string())?;
+    let left: String = client.query_one(text, &[]).await.map_err(|error| error.to_string())?.get(0);
+    if left.is_empty() { Ok(()) } else { Err(left) }
+}
+
 /// Never more clusters at once than may be, and no wave before the one before it was done and has soaked.
 pub(crate) async fn check(database: &postgres::Database) -> Rolled {
     let text = "select note::text from noted_rollouts order by number";
@@ -85,7 +93,7 @@ pub(crate) async fn check(database: &postgres::Database) -> Rolled {
         let under_way = step.turns.iter().filter(|turn| !turn.ended).count();
         assert!(under_way <= AT_ONCE, "{under_way} clusters change at once: {step:#?}");
         let turns = step.turns.iter();
-        released.extend(turns.map(|turn| (step.syncset.clone(), step.number, turn.cluster.clone(), turn.released)));
+        released.extend(turns.map(|turn| (step.syncset.clone(), step.number, turn.cluster.clone())));
         if let Some(before) = last.get(&step.syncset).filter(|before| before.number == step.number) {
             if step.wave > before.wave {
                 rolled.waves += 1;

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use integration::eventually;
+use integration::hub::Request;
 use integration::soak::{self, Random};
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -57,6 +58,10 @@ fn whatever_happens_clusters_get_what_the_documents_say_and_never_lose_what_stay
                     documents = after;
                 }
             }
+            if round % 4 == 0 {
+                let action = ["pause", "promote", "resume"][random.index(3)];
+                steer(&fleet, &documents.steer(&[action])).await;
+            }
             if round % 20 == 0 {
                 let one_fails_of = if round % 40 == 0 { 0 } else { ONE_FAILS_OF };
                 fleet.places.iter().for_each(|place| place.endpoint.one_fails_of(one_fails_of));
@@ -70,6 +75,7 @@ fn whatever_happens_clusters_get_what_the_documents_say_and_never_lose_what_stay
         for request in documents.resume() {
             fleet.send(&request).await;
         }
+        steer(&fleet, &documents.steer(&["resume"])).await;
         for cluster in 0..CLUSTERS {
             let settled = eventually(format!("cluster {cluster} to hold what is wanted"), LIMIT, async || {
                 differences(&fleet, &documents, cluster).await
@@ -78,6 +84,9 @@ fn whatever_happens_clusters_get_what_the_documents_say_and_never_lose_what_stay
                 panic!("{error}\n{}", status(&fleet, &documents, cluster).await);
             }
         }
+        let complete =
+            eventually("all rollouts to be complete", LIMIT, async || rolled::complete(&fleet.database).await);
+        complete.await.unwrap();
         let claims = Claims::read(&fleet.database).await;
         let requests = fenced(&fleet, &claims);
         let (deletions, unclaimed) = check_deletions(&fleet, &requests, &history, &watched);
@@ -92,6 +101,14 @@ fn whatever_happens_clusters_get_what_the_documents_say_and_never_lose_what_stay
         // Each process sends one request late at most each time that it is thawed, to each cluster; that is seldom a deletion.
         assert!(deletions > 10 * unclaimed, "{deletions} deletions were compared with claims, {unclaimed} had none");
     });
+}
+
+/// Sends commands, of which the states of rollouts may allow none.
+async fn steer(fleet: &Fleet, requests: &[Request]) {
+    for request in requests {
+        let status = fleet.client().send(request).await.unwrap().status;
+        assert!([200, 404, 409].contains(&status), "{status}");
+    }
 }
 
 /// What is missing, wrong, or too much on a cluster.
