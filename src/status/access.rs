@@ -80,9 +80,11 @@ struct Unlogged {
 
 impl Denials {
     pub(super) fn note(&self, peer: SocketAddr, denied: &Denied) {
-        let due = self.0.lock().due(Instant::now());
         // What can't be read is an error of its own.
-        if let (Some(before), false) = (due, matches!(denied, Denied::Unreadable(_))) {
+        if matches!(denied, Denied::Unreadable(_)) {
+            return;
+        }
+        if let Some(before) = self.0.lock().due(Instant::now()) {
             tracing::warn!(%peer, reason = %denied, before, "a change was refused");
         }
     }
