@@ -14,7 +14,7 @@ pub struct Halves {
     /// Of one.
     most: usize,
     /// A half for each that uses or holds one. The lock is held for one look.
-    halves: Arc<Mutex<HashMap<String, Arc<Semaphore>>>>,
+    each: Arc<Mutex<HashMap<String, Arc<Semaphore>>>>,
 }
 
 /// What one of them may have. Clones share it.
@@ -35,12 +35,12 @@ impl Halves {
     /// So many units, of which each gets so many.
     pub fn of_each(most: usize) -> Self {
         let all = most.saturating_mul(2).clamp(2, Semaphore::MAX_PERMITS);
-        Self { all: Arc::new(Semaphore::new(all)), most: all / 2, halves: Arc::default() }
+        Self { all: Arc::new(Semaphore::new(all)), most: all / 2, each: Arc::default() }
     }
 
     /// The half of this one. Nothing is remembered of those who don't use theirs.
     pub fn half(&self, of: &str) -> Half {
-        let mut halves = self.halves.lock();
+        let mut halves = self.each.lock();
         halves.retain(|_, half| Arc::strong_count(half) > 1);
         let own = halves.entry(of.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(self.most)));
         Half { all: Arc::clone(&self.all), own: Arc::clone(own) }
@@ -112,6 +112,6 @@ mod tests {
         assert_eq!((held.units(), one.free()), (8, 0));
         drop((held, one, other));
         let third = halves.half("third");
-        assert_eq!((third.free(), halves.halves.lock().len()), (8, 1), "nothing is remembered of the others");
+        assert_eq!((third.free(), halves.each.lock().len()), (8, 1), "nothing is remembered of the others");
     }
 }

@@ -174,11 +174,11 @@ impl Waits {
         let (cause, next_step) = match rest {
             Rest::Existing => {
                 let adopt = config.adopt.as_str();
-                let mut cause = format!("it existed before its remote object, and `adopt` is \"{adopt}\"");
-                let fields = content_fields(observed, policy);
-                if !fields.is_empty() {
-                    cause += &format!("; both sides differ in {fields}");
-                }
+                let fields = match content_fields(observed, policy) {
+                    fields if fields.is_empty() => fields,
+                    fields => format!("; both sides differ in {fields}"),
+                };
+                let cause = format!("it existed before its remote object, and `adopt` is \"{adopt}\"{fields}");
                 (cause, format!("make the contents equal, delete it on {}, or set `adopt`", config.local))
             }
             Rest::MappingChanged => {

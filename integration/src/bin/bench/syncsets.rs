@@ -23,7 +23,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::discovery::ApiResource;
 use serde_json::{Value, json};
-use tokio::sync::mpsc::unbounded_channel;
+use tokio::sync::mpsc::channel;
 
 use crate::hub_world::{HubWorld, LONGEST_STEP, start_server};
 use crate::measure::{Done, Probes};
@@ -329,12 +329,13 @@ impl Syncsets<'_> {
         let (mut watches, mut controllers) = (Vec::new(), Vec::new());
         for edge in &self.edges {
             let client = edge.client(users::ADMIN).await?;
-            let (changed, mut changes) = unbounded_channel();
+            // More than change at once.
+            let (due, mut inbox) = channel(deployments.saturating_mul(4).max(1));
             let mark = {
                 let kind = kind.clone();
                 move |_: &Change, deployment: &Value| match to_be_available(&kind, deployment) {
                     // Nobody receives what changes when the work is done.
-                    Some(write) => changed.send(write).err().and(None),
+                    Some(write) => due.try_send(write).err().and(None),
                     None => Some(place(deployment)),
                 }
             };
@@ -342,7 +343,7 @@ impl Syncsets<'_> {
             controllers.push(async move {
                 loop {
                     let mut writes = Vec::new();
-                    if changes.recv_many(&mut writes, 100).await == 0 {
+                    if inbox.recv_many(&mut writes, 100).await == 0 {
                         return Err::<(), _>(Error::Unreadable {
                             what: "a watch".to_owned(),
                             detail: "it has ended".to_owned(),

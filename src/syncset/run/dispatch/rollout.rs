@@ -236,11 +236,13 @@ impl Dispatch {
 }
 
 /// One of each namespace, then the next one of each, and so on: of a namespace first the one that was not moved on for longest, and first
-/// the namespace of which none was. SelectorSyncSets are together as one.
+/// the namespace of which none was. `SelectorSyncSets` are together as one.
 fn in_turns(namespaces: BTreeMap<String, Vec<Due>>, moved: &BTreeMap<Uuid, Instant>) -> Vec<Due> {
     let at = |due: &Due| moved.get(&due.syncset).copied();
     let mut namespaces: Vec<Vec<Due>> = namespaces.into_values().collect();
-    namespaces.iter_mut().for_each(|of_one| of_one.sort_by_key(at));
+    for of_one in &mut namespaces {
+        of_one.sort_by_key(at);
+    }
     namespaces.sort_by_key(|of_one| of_one.last().and_then(at));
     let most = namespaces.iter().map(Vec::len).max().unwrap_or_default();
     (0..most).flat_map(|turn| namespaces.iter().filter_map(move |of_one| of_one.get(turn).copied())).collect()
