@@ -18,6 +18,32 @@ const STRING: &str = "canary-string-8b1d-of-a-document";
 const RESOURCE: &str = "canary-resource-8b1d-of-a-syncset";
 const PATCHED: &str = "canary-patched-8b1d-of-a-syncset";
 
+/// A syncset whose health is read, with an object beside the copies about which a rule decides.
+fn with_health(stage: &Stage, mappings: Value) -> Value {
+    let rule = json!({"group": "", "kind": "ConfigMap", "current": "metadata.name == 'beside'"});
+    let beside = stage.config_map("beside", &json!({}));
+    json!({"secretMappings": mappings, "resources": [beside], "health": {"rules": [rule]}})
+}
+
+async fn refuses_a_rule_for_secrets(stage: &Stage, mapping: Value) {
+    let rule = json!({"group": "", "kind": "Secret", "current": "metadata.name == 'mapped'"});
+    let spec = json!({"secretMappings": [mapping], "health": {"rules": [rule]}});
+    let body = json!({"namespace": stage.namespace, "name": "values", "spec": spec});
+    let refused = stage.send(&Request::post("/v1/syncsets", &body)).await;
+    let text = String::from_utf8_lossy(&refused.body).into_owned();
+    assert!(refused.status == 422 && text.contains("rules"), "{text}");
+}
+
+/// Of values as they are, and in base64.
+async fn digests(stage: &Stage, values: &[&str]) -> Vec<String> {
+    let mut digests = Vec::new();
+    for value in values.iter().flat_map(|value| [(*value).to_owned(), base64(value)]) {
+        let text = "select encode(sha256(convert_to($1, 'UTF8')), 'hex')";
+        digests.push(stage.sql.query_one(text, &[&value]).await.unwrap().get::<_, String>(0));
+    }
+    digests
+}
+
 #[test]
 fn no_log_status_event_or_stored_row_holds_a_value_of_a_secret_or_kubeconfig() {
     run(async {
@@ -53,14 +79,7 @@ fn no_log_status_event_or_stored_row_holds_a_value_of_a_secret_or_kubeconfig() {
             stage.create("syncsets", &json!({"namespace": stage.namespace, "name": name, "spec": spec})).await;
         };
         let mapping = |source: &str, name: &str| json!({"sourceRef": {"name": source}, "targetRef": {"name": name, "namespace": stage.namespace}});
-        // Its health is read, and a rule decides about the object beside the copy.
-        let rule = json!({"group": "", "kind": "ConfigMap", "current": "metadata.name == 'beside'"});
-        let beside = stage.config_map("beside", &json!({}));
-        create(
-            "mapped",
-            json!({"secretMappings": [mapping("source", "mapped")], "resources": [beside], "health": {"rules": [rule]}}),
-        )
-        .await;
+        create("mapped", with_health(&stage, json!([mapping("source", "mapped")]))).await;
         create("string", json!({"secretMappings": [mapping("strings", "string")]})).await;
         stage.succeeds("west-1", "mapped", 1).await;
         stage.succeeds("west-1", "string", 1).await;
@@ -74,15 +93,7 @@ fn no_log_status_event_or_stored_row_holds_a_value_of_a_secret_or_kubeconfig() {
         let patch = patch_of(&json!({"stringData": {"patched": PATCHED}}));
         let with_value = secret("typed", json!({"data": {"value": base64(RESOURCE)}}));
         let mut said = String::new();
-        let asks = json!({"group": "", "kind": "Secret", "current": format!("metadata.name == '{PATCHED}'")});
-        let asks = stage
-            .send(&Request::post(
-                "/v1/syncsets",
-                &json!({"namespace": stage.namespace, "name": "values",
-            "spec": {"secretMappings": [mapping("source", "mapped")], "health": {"rules": [asks]}}}),
-            ))
-            .await;
-        assert_eq!(asks.status, 422, "no rule may look at a Secret");
+        refuses_a_rule_for_secrets(&stage, mapping("source", "mapped")).await;
         for fields in [json!({"resources": [with_value]}), json!({"patches": [patch]})] {
             let body = json!({"namespace": stage.namespace, "name": "values", "spec": fields});
             let refused = stage.send(&Request::post("/v1/syncsets", &body)).await;
@@ -126,11 +137,7 @@ fn no_log_status_event_or_stored_row_holds_a_value_of_a_secret_or_kubeconfig() {
         let values = [MAPPED, CHANGED, STRING, RESOURCE, PATCHED, TOKEN, token.as_str()];
         let canaries: Vec<String> = values.iter().flat_map(|value| spellings(value)).collect();
         // Nor a digest of one, by which it could be guessed.
-        let mut digests = Vec::new();
-        for value in values.iter().flat_map(|value| [(*value).to_owned(), base64(value)]) {
-            let text = "select encode(sha256(convert_to($1, 'UTF8')), 'hex')";
-            digests.push(stage.sql.query_one(text, &[&value]).await.unwrap().get::<_, String>(0));
-        }
+        let digests = digests(&stage, &values).await;
         let canaries: Vec<&str> = canaries.iter().chain(&digests).map(String::as_str).collect();
         for canary in &canaries {
             assert!(!said.contains(canary), "{canary} in {said}");
