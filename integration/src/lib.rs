@@ -28,8 +28,8 @@
 pub mod arrivals;
 pub mod audit;
 pub mod blackhole;
-mod certificates;
 pub mod canary;
+mod certificates;
 pub mod commands;
 pub mod compare;
 pub mod control_plane;
