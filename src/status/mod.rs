@@ -14,8 +14,8 @@ mod objects;
 mod section;
 mod server;
 
-pub use access::{Denials, ReadToken};
 pub(crate) use access::read_token;
+pub use access::{Denials, ReadToken};
 pub use admin::Admin;
 #[cfg(test)]
 pub use condition::{Condition, SectionState};

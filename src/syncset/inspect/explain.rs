@@ -576,9 +576,9 @@ fn already_dropped(rows: &[AppliedRow], snapshot: &Snapshot, is_ending: bool, ke
 mod tests {
     use super::*;
     use crate::syncset::plan::name::{Digest, SyncSetKind, SyncSetName};
+    use crate::syncset::plan::reason::Reason;
     use crate::syncset::plan::render::undecodable;
     use crate::syncset::plan::spec::Rendered;
-    use crate::syncset::plan::reason::Reason;
 
     #[test]
     fn times_are_told_in_their_two_largest_units() {

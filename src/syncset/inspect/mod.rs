@@ -57,7 +57,12 @@ enum Unseen {
 
 impl Inspector {
     /// Reads what workers read, on other connections, and connects as they do.
-    pub fn new(store: &PassStore, preparer: &Preparer, clusters: Arc<DynamicClusters>, config: &SyncsetsConfig) -> Self {
+    pub fn new(
+        store: &PassStore,
+        preparer: &Preparer,
+        clusters: Arc<DynamicClusters>,
+        config: &SyncsetsConfig,
+    ) -> Self {
         let at_once = (config.max_in_flight.get() / OF_SLOTS).max(1);
         let slots = Arc::new(Places::new("looks at clusters", at_once, at_once / RESERVED));
         let store = store.apart();

@@ -8,8 +8,8 @@ use towline::test_api::documents::{Author, Change, Claims, Entry, Expected, Hold
 use towline::test_api::syncset::dispatch::{Dispatch, Turn};
 use towline::test_api::syncset::plan::name::{Digest, ObjectRef, SyncSetKind, SyncSetName};
 use towline::test_api::syncset::plan::pass::Writes;
-use towline::test_api::syncset::plan::rows::{AppliedRow, ClusterRow, Failure, GuardRow, PatchedRow, ResultRow};
 use towline::test_api::syncset::plan::reason::Reason;
+use towline::test_api::syncset::plan::rows::{AppliedRow, ClusterRow, Failure, GuardRow, PatchedRow, ResultRow};
 use towline::test_api::syncset::store::{ClusterUpdate, Lacking, PassStore, Snapshot, StoreError};
 
 use crate::documents::claims::Running;

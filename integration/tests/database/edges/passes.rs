@@ -5,8 +5,8 @@ use integration::{Filter, eventually};
 use serde_json::{Value, json};
 use towline::test_api::cluster::{Kind, ObjectKey, Payload, Request};
 use towline::test_api::syncset::plan::pass::{End, Outcome, Release};
-use towline::test_api::syncset::plan::rows::Failure;
 use towline::test_api::syncset::plan::reason::Reason;
+use towline::test_api::syncset::plan::rows::Failure;
 use towline::test_api::syncset::work::Stop;
 
 use crate::edges::cluster_state::{Set, State};

@@ -88,12 +88,7 @@ fn wanted(action: Action, media: Media, text: &[u8]) -> Result<documents::Action
 
 /// The key of a new document, if the caller may create it. Its namespace is looked at first, so that other faults of a body show
 /// nothing to a caller without rights.
-async fn new_key(
-    api: &Api,
-    asked: &Asked<'_>,
-    kind: Kind,
-    (body, slot): (&Body, &LargeSlot),
-) -> Result<Key, Problem> {
+async fn new_key(api: &Api, asked: &Asked<'_>, kind: Kind, (body, slot): (&Body, &LargeSlot)) -> Result<Key, Problem> {
     let key = api.documents.key_of(kind, body, slot).await;
     if let Ok(key) = &key {
         asked.permit(kind, &key.namespace)?;

@@ -24,9 +24,9 @@ mod table;
 mod write;
 
 pub use actor::Poller;
+pub(in crate::status_sync) use hub_watches::KeyFollower;
 pub use report::FamilyReport;
 pub use state::SectionContext;
-pub(in crate::status_sync) use hub_watches::KeyFollower;
 pub(in crate::status_sync) use table::clearing_is_held;
 
 #[cfg(test)]
