@@ -62,11 +62,7 @@ fn of_store(kind: ProblemKind, what: &str, error: StoreError) -> Problem {
 pub(super) fn routes(api: SyncsetApi) -> Vec<ApiRoute> {
     let api = Arc::new(api);
     let mut routes = rollout::routes(&api);
-    let (of_one, of_many) = (Arc::clone(&api), Arc::clone(&api));
-    let explains = Arc::clone(&api);
-    let compares = Arc::clone(&api);
-    let counts = Arc::clone(&api);
-    let lists = Arc::clone(&api);
+    let [of_one, of_many, explains, compares, counts, lists] = std::array::from_fn(|_| Arc::clone(&api));
     let one = ApiRoute::new::<ResyncRequested, _>(
         (Method::POST, "/v1/clusters/{namespace}/{name}/resync"),
         Right::Write,

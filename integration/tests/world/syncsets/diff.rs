@@ -185,11 +185,11 @@ fn a_diff_tells_which_clusters_come_and_go_and_which_do_not_answer() {
         let told = stage.command(&["diff", "-f", &document, "--all"]).await;
         assert_eq!(told, format!("{first}{paused}{}{}", in_step("west-2"), in_step("west-3")));
         // Of clusters that are named and not there, the first ones are told.
-        let names: Vec<Value> =
+        let references: Vec<Value> =
             (0..25).map(|n| json!({"name": format!("none-{n:02}")})).chain([json!({"name": "west-2"})]).collect();
-        let named = json!({"kind": "SyncSet", "namespace": stage.namespace, "name": "named",
-            "spec": {"clusterDeploymentRefs": names, "resources": [stage.config_map("other", &json!({}))]}});
-        let answer = stage.send(&Request::post("/v1/syncset-diffs?sample=1", &named)).await.json().unwrap();
+        let proposed = json!({"kind": "SyncSet", "namespace": stage.namespace, "name": "named",
+            "spec": {"clusterDeploymentRefs": references, "resources": [stage.config_map("other", &json!({}))]}});
+        let answer = stage.send(&Request::post("/v1/syncset-diffs?sample=1", &proposed)).await.json().unwrap();
         let missing: Vec<String> = (0..20).map(|n| format!("none-{n:02}")).collect();
         let listed: Vec<&str> =
             answer["missingClusters"].as_array().unwrap().iter().filter_map(|of| of["name"].as_str()).collect();

@@ -36,7 +36,7 @@ pub struct SuspendedSyncset {
 
 const QUERY: &str = "held_syncsets";
 
-/// What is suspended, sorted by kind and name: all of it, for who lists or approves that.
+/// What is suspended, sorted by kind and name, but last what nobody can approve: all of it, for who lists or approves that.
 pub async fn suspended(database: &Database) -> Result<Vec<SuspendedSyncset>, DispatchError> {
     Ok(suspended_within(database, |_| String::new(), None).await?.0)
 }

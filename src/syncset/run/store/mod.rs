@@ -44,7 +44,8 @@ impl PassStore {
         Self { database, turns: Arc::new(Semaphore::new(turns)) }
     }
 
-    /// The same for those who only look at clusters: with a quarter of the connections, for which no pass waits.
+    /// The same for those who only look at clusters: up to a quarter of the connections, in turns for which no pass waits. There are not
+    /// as many connections as all turns together, so that a pass may wait for one, but then no longer than for a statement.
     #[must_use]
     pub fn apart(&self) -> Self {
         let turns = usize::try_from(self.database.state().max / 4).unwrap_or(usize::MAX).max(1);
