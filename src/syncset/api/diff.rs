@@ -67,7 +67,7 @@ pub(super) async fn diff(api: Arc<SyncsetApi>, request: ApiRequest) -> Result<Di
             of_store(ProblemKind::Unavailable, "the state of the clusters could not be read", error)
         }
         Undiffed::Unreadable(failure) => unreadable(&failure.message),
-        busy @ Undiffed::Busy => Problem::new(ProblemKind::Busy, busy.to_string()).retry_after(RETRY_AFTER),
+        Undiffed::NoTurn(problem) => problem.retry_after(RETRY_AFTER),
     })
 }
 

@@ -32,6 +32,7 @@ pub(super) async fn explain(api: Arc<SyncsetApi>, request: ApiRequest) -> Result
         Unexplained::Store(error) => {
             of_store(ProblemKind::Unavailable, "the state of the cluster could not be read", error)
         }
+        Unexplained::NoTurn(problem) => problem.retry_after(RETRY_AFTER),
         busy @ Unexplained::Busy => Problem::new(ProblemKind::Busy, busy.to_string()).retry_after(RETRY_AFTER),
         large @ Unexplained::TooLarge(_) => Problem::new(ProblemKind::TooLarge, large.to_string()),
     })

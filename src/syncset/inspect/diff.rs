@@ -20,7 +20,7 @@ use super::losses::{Losses, dropped};
 use super::trial::{self, Known, Trial};
 use super::{ANSWER_WITHIN, Inspector, Unseen};
 use crate::cluster::{Error, KindId};
-use crate::documents::{Document, Key, Kind, Parameters, Taker};
+use crate::documents::{Document, Key, Kind, Parameters, Problem, Taker};
 use crate::guard;
 use crate::syncset::plan::action::{Action, PassPlan};
 use crate::syncset::plan::guard::{APPROVE, Approval, SyncsetState, Tally};
@@ -37,7 +37,7 @@ use crate::syncset::run::payloads::Kept;
 use crate::syncset::run::store::{Candidate, ClusterPlace, Selected, Snapshot, StoreError};
 use crate::syncset::run::work::{Plan, PrepareError};
 
-/// Longest time for all clusters together.
+/// Longest time from the first slot on, for all clusters together.
 const WITHIN: Duration = Duration::from_secs(30);
 /// A second of any cluster's clock, whatever its speed: when it has passed, a write has another time than one before it.
 const SECOND: Duration = Duration::from_millis(1_100);
@@ -115,9 +115,9 @@ pub enum Undiffed {
     /// It can't be read, though it is valid.
     #[error("{}", .0.message)]
     Unreadable(Failure),
-    /// Too much is looked at at the moment.
-    #[error("too many clusters are looked at now")]
-    Busy,
+    /// Too many clusters are looked at at the moment, by all or by this token.
+    #[error(transparent)]
+    NoTurn(Problem),
 }
 
 impl ProposedSyncset {
@@ -145,12 +145,12 @@ fn identity(resource: &Value) -> [Option<String>; 4] {
 impl Inspector {
     /// Tries a syncset on so many of its clusters.
     pub async fn diff(&self, proposed: &ProposedSyncset, sample: usize, taker: Taker) -> Result<Diff, Undiffed> {
-        let deadline = Instant::now() + WITHIN;
         let spec = Value::Object(proposed.spec.clone());
         let audience = Audience::of(&proposed.name, &spec).map_err(Undiffed::Unreadable)?;
         let state = SyncsetState::read(&proposed.name, &spec, Some(&proposed.resources));
         // What is read of a fleet takes a slot as each look at one of its clusters does.
-        let slot = self.slots.take(taker, WITHIN).await.map_err(|_| Undiffed::Busy)?;
+        let slot = self.turn(taker).await.map_err(Undiffed::NoTurn)?;
+        let deadline = Instant::now() + WITHIN;
         let stored = self.store.stored_syncset(&proposed.key).await?;
         let stored_audience = stored.as_ref().and_then(|stored| Audience::of(&proposed.name, &stored.spec).ok());
         let selected = self.selected(&audience, stored_audience.as_ref(), sample).await?;
@@ -192,7 +192,9 @@ impl Inspector {
             async move {
                 let mut compared = Compared { namespace: place.namespace, name: place.name, ..Compared::default() };
                 let tried = timeout_at(deadline, async {
-                    let _slot = self.slots.take(taker, WITHIN).await.ok();
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    let slot = self.slots.take(taker, left).await;
+                    let _slot = slot.map_err(|busy| Obstacle::Failed(format!("not looked at: {busy}")))?;
                     Box::pin(self.compare(place.id, candidate.clone(), &proposed.kept, &mut compared)).await
                 });
                 match tried.await {

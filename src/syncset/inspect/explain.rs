@@ -13,7 +13,7 @@ use super::compared::listed;
 use super::fields::taken;
 use super::{ANSWER_WITHIN, Inspector, Unseen};
 use crate::cluster::{KindId, ManagedFields, Metadata};
-use crate::documents::{FieldPointer, Taker};
+use crate::documents::{FieldPointer, Problem, Taker};
 use crate::syncset::plan::action::{Action, PassPlan};
 use crate::syncset::plan::health::explained;
 use crate::syncset::plan::name::ObjectRef;
@@ -27,8 +27,6 @@ use crate::syncset::plan::wanted::{Deletions, Live, Scope, Wanted, placed};
 use crate::syncset::run::store::{AskedObject, Snapshot, StoreError, StoredCluster};
 use crate::syncset::run::work::{Plan, PrepareError, seen};
 
-/// Longest wait for a slot: others may look at clusters that do not answer.
-const TURN_WITHIN: Duration = Duration::from_secs(5);
 /// Longest time for all of it: the wait, what is rendered, and two answers of the cluster.
 const WITHIN: Duration = Duration::from_secs(20);
 /// The state of what was sent as it is wanted.
@@ -74,7 +72,10 @@ pub enum Unexplained {
     NoCluster,
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// Too much is looked at or rendered at the moment, or documents change again and again.
+    /// Too many clusters are looked at at the moment, by all or by this token.
+    #[error(transparent)]
+    NoTurn(Problem),
+    /// Too much is rendered at the moment, or documents change again and again.
     #[error("the cluster's syncsets could not be rendered now")]
     Busy,
     /// Waiting does not help.
@@ -183,7 +184,7 @@ impl Inspector {
         taker: Taker,
     ) -> Result<Explanation, Unexplained> {
         let deadline = Instant::now() + WITHIN;
-        let _turn = self.slots.take(taker, TURN_WITHIN).await.map_err(|_| Unexplained::Busy)?;
+        let _turn = self.turn(taker).await.map_err(Unexplained::NoTurn)?;
         timeout_at(deadline, self.explain_in_turn(cluster, asked, is_everywhere))
             .await
             .map_err(|_| Unexplained::Busy)?

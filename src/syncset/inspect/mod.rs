@@ -14,7 +14,7 @@ use std::time::Duration;
 use super::config::SyncsetsConfig;
 use super::run::work::{Client, NoClient, Preparer};
 use crate::cluster::{DynamicClusters, Error, full_text};
-use crate::documents::{BlockingPool, Keyring, Places};
+use crate::documents::{BlockingPool, Keyring, Place, Places, Problem, Taker};
 use crate::syncset::run::store::{PassStore, StoredCluster};
 
 pub use compared::ClusterReference;
@@ -23,6 +23,8 @@ pub use explain::{Asked, Explanation, Unexplained};
 
 /// Longest wait for one answer of a cluster.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// Longest wait for a slot: others may look at clusters that do not answer.
+const TURN_WITHIN: Duration = Duration::from_secs(5);
 /// Slots to work for each slot to compare.
 const OF_SLOTS: usize = 4;
 /// Of the slots to compare, one in so many is left to administrators.
@@ -56,7 +58,7 @@ enum Unseen {
 }
 
 impl Inspector {
-    /// Reads what workers read, on other connections, and connects as they do.
+    /// Reads what workers read, in other turns, and connects as they do.
     pub fn new(
         store: &PassStore,
         preparer: &Preparer,
@@ -76,6 +78,11 @@ impl Inspector {
 
     pub fn blocking(&self) -> &BlockingPool {
         self.preparer.blocking()
+    }
+
+    /// A slot to look, or why there is none.
+    async fn turn(&self, taker: Taker) -> Result<Place, Problem> {
+        self.slots.take(taker, TURN_WITHIN).await
     }
 
     /// A client of a cluster, with a connection of its own.

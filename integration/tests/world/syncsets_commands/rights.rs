@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use http::header::RETRY_AFTER;
 use integration::hub::Request;
 use integration::{Towline, eventually};
 use serde_json::json;
@@ -126,13 +127,21 @@ fn a_shell_completes_clusters_that_a_token_may_read_and_none_without_it() {
             .await
             .expect("its clusters");
         }
+        // A hub that does not answer in time tells nothing, either: before and behind each of these it tells a name.
+        let answers = async || completed("resync -n foo e", &of_shell).await == ["east"];
         let untold: [(_, &[_]); 3] = [
             ("resume foo/", &of_shell[..1]),
             ("resume bar/", &of_shell),
             ("resume foo/", &[of_shell[0], ("TOWLINE_TOKEN_FILE", "/none")]),
         ];
         for (line, variables) in untold {
-            assert_eq!(completed(line, variables).await, [""; 0], "{line} {variables:?}");
+            eventually(format!("the hub to answer around {line}"), LIMIT, async || {
+                let is_quick = answers().await;
+                assert_eq!(completed(line, variables).await, [""; 0], "{line} {variables:?}");
+                if is_quick && answers().await { Ok(()) } else { Err("it took more than 300 ms".to_owned()) }
+            })
+            .await
+            .expect("answers");
         }
     });
 }
@@ -387,8 +396,9 @@ fn a_token_that_looks_at_a_silent_cluster_leaves_looks_to_others() {
             let mut client = stage.replica.client().with_token(token);
             let cluster = json!({"namespace": namespace, "name": "west", "kubeconfig": kubeconfig(&server).to_string(),
                 "paused": true});
-            let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "x"}});
-            let spec = json!({"clusterDeploymentRefs": [{"name": "west"}], "resources": [object]});
+            // Of two namespaces, a look asks for the kind first, so that it takes twice as long as anybody waits for a turn.
+            let object = |namespace: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": namespace}});
+            let spec = json!({"clusterDeploymentRefs": [{"name": "west"}], "resources": [object("x"), object("z")]});
             let syncset = json!({"namespace": namespace, "name": "base", "spec": spec});
             for (path, document) in [("/v1/clusters", cluster), ("/v1/syncsets", syncset)] {
                 client.send(&Request::post(path, &document)).await.unwrap().success().unwrap();
@@ -406,8 +416,17 @@ fn a_token_that_looks_at_a_silent_cluster_leaves_looks_to_others() {
         while looking.len() < 2 {
             looking.push(timeout(LIMIT, silent.accept()).await.expect("a look in time").unwrap());
         }
+        let mut client = stage.replica.client().with_token("one");
+        let proposed =
+            json!({"kind": "SyncSet", "namespace": "foo", "name": "base", "spec": {"clusterDeploymentRefs": []}});
+        let compared =
+            tokio::spawn(async move { client.send(&Request::post("/v1/syncset-diffs", &proposed)).await.unwrap() });
         let reply = explain("bar", "other").await.unwrap();
         assert_eq!(reply.status, 200, "{reply:?}");
+        let reply = compared.await.unwrap();
+        assert_eq!((reply.status, reply.header(RETRY_AFTER)), (429, Some("5")), "{reply:?}");
+        let title = &reply.json().unwrap()["title"];
+        assert_eq!(title, "the token has 2 looks at clusters already");
         for asked in asked {
             asked.abort();
         }
