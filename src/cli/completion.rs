@@ -9,6 +9,8 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
 use clap::{ArgMatches, FromArgMatches};
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, complete};
 use clap_complete::env::Shells;
@@ -166,9 +168,7 @@ fn naming(command: clap::Command, names: &impl Fn(Named) -> ArgValueCompleter) -
 
 /// The names that may be meant, as far as they are told in time.
 fn told(named: Named, jobs: JobList, before: &[OsString], typed: &str) -> Option<Vec<String>> {
-    // What is typed so far is no whole command. What it has and the environment are read as the command itself reads them.
-    let mut line = command_line(jobs).ignore_errors(true).try_get_matches_from(before).ok()?;
-    let (command, matches) = line.remove_subcommand()?;
+    let (command, matches) = parsed(jobs, before)?;
     let admin = matches.try_get_one::<AdminUrl>("admin").ok().flatten().cloned().unwrap_or_default();
     let mut asked = Vec::new();
     match named {
@@ -189,6 +189,17 @@ fn told(named: Named, jobs: JobList, before: &[OsString], typed: &str) -> Option
     // The name of a host may still be looked up.
     runtime.shutdown_background();
     Some(answers.into_iter().flatten().flatten().flatten().collect())
+}
+
+/// What is typed so far, and the environment, as the command itself reads them. Nothing if it is wrong, but for what is still missing: behind the
+/// first mistake, a token and the hub that it is for might be taken from different places.
+fn parsed(jobs: JobList, before: &[OsString]) -> Option<(String, ArgMatches)> {
+    let parse = |allows_faults| command_line(jobs).ignore_errors(allows_faults).try_get_matches_from(before);
+    let parsed = match parse(false) {
+        Err(error) if error.kind() == ErrorKind::MissingRequiredArgument => parse(true),
+        parsed => parsed,
+    };
+    parsed.ok()?.remove_subcommand()
 }
 
 type Told = BoxFuture<'static, Option<Vec<String>>>;
@@ -213,6 +224,11 @@ fn sections_for(order: String, jobs: JobList, admin: AdminUrl) -> Told {
 /// The clusters of a hub with syncsets, as far as the token may read them: those with what is typed in their names.
 fn of_hub(matches: &ArgMatches, typed: &str) -> Option<Told> {
     let access = HubAccess::from_arg_matches(matches).ok()?;
+    let [hub, token] = ["hub", "token_file"].map(|id| matches.value_source(id));
+    if hub == Some(ValueSource::CommandLine) && token == Some(ValueSource::EnvVariable) {
+        // The token of the hub that is typed may still come.
+        return None;
+    }
     let namespace = matches.try_get_one::<String>("namespace").ok().flatten().cloned();
     let of_namespace = namespace.as_ref().map(|name| format!("&namespace={}", encode(name))).unwrap_or_default();
     let path = format!("/v1/fleet/clusters?limit=200&text={}{of_namespace}", encode(typed));
@@ -261,6 +277,21 @@ mod tests {
         assert!(!completed("towline explain-").iter().any(|word| word.contains(OF_SECTION)));
         // Where nothing else can be: nobody listens there.
         assert!(completed("towline status --admin 127.0.0.1:1 ").contains(&"--output".to_owned()));
+    }
+
+    #[test]
+    fn nobody_is_asked_behind_a_mistake() {
+        for line in ["towline explain", "towline pause --for 1h", "towline resume -n foo --hub http://127.0.0.1:1"] {
+            assert!(parsed(JOBS, &words(line)).is_some(), "{line}");
+        }
+        for line in [
+            "towline explain --nn foo",
+            "towline pause --token-file x --fro 1h --hub http://127.0.0.1:1",
+            "towline resume --hub http://[",
+            "towline resum",
+        ] {
+            assert!(parsed(JOBS, &words(line)).is_none(), "{line}");
+        }
     }
 
     #[test]

@@ -207,7 +207,9 @@ impl Dispatch {
         let guarded = Rollout { guarded, ..before.clone() };
         let (after, moves) = decide(subject.id, spec, &guarded, &observed, elapsed);
         let is_same = Rollout { clock: before.clock, ..after.clone() } == *before;
-        let is_stored = !is_same || !moves.is_empty() || after.clock.saturating_sub(before.clock) >= STORE_EVERY;
+        // How long clusters have waited is stored with the clock: there may be many, for as long as no worker comes.
+        let is_moved = moves.iter().any(|of| !matches!(of, Move::Wait { .. }));
+        let is_stored = !is_same || is_moved || after.clock.saturating_sub(before.clock) >= STORE_EVERY;
         let mut clusters = concerned(&mut transaction, &Concern::default(), &decisions.resumed).await?;
         if is_stored {
             write(&mut transaction, subject.id, &after, &moves).await?;
@@ -236,16 +238,23 @@ impl Dispatch {
 }
 
 /// One of each namespace, then the next one of each, and so on: of a namespace first the one that was not moved on for longest, and first
-/// the namespace of which none was. `SelectorSyncSets` are together as one.
-fn in_turns(namespaces: BTreeMap<String, Vec<Due>>, moved: &BTreeMap<Uuid, Instant>) -> Vec<Due> {
+/// the namespace of which none was. Every second one is a `SelectorSyncSet`: however many namespaces there are, these go on.
+fn in_turns(mut namespaces: BTreeMap<String, Vec<Due>>, moved: &BTreeMap<Uuid, Instant>) -> Vec<Due> {
     let at = |due: &Due| moved.get(&due.syncset).copied();
-    let mut namespaces: Vec<Vec<Due>> = namespaces.into_values().collect();
-    for of_one in &mut namespaces {
+    for of_one in namespaces.values_mut() {
         of_one.sort_by_key(at);
     }
+    let of_selectors = namespaces.remove("").unwrap_or_default();
+    let mut namespaces: Vec<Vec<Due>> = namespaces.into_values().collect();
     namespaces.sort_by_key(|of_one| of_one.last().and_then(at));
     let most = namespaces.iter().map(Vec::len).max().unwrap_or_default();
-    (0..most).flat_map(|turn| namespaces.iter().filter_map(move |of_one| of_one.get(turn).copied())).collect()
+    let turns = (0..most).flat_map(|turn| namespaces.iter().filter_map(move |of_one| of_one.get(turn).copied()));
+    let mut both = [of_selectors, turns.collect()];
+    // First who was not the last one.
+    both.sort_by_key(|dues| dues.iter().filter_map(at).max());
+    let [first, second] = &both;
+    let longest = first.len().max(second.len());
+    (0..longest).flat_map(|turn| [first.get(turn), second.get(turn)]).flatten().copied().collect()
 }
 
 /// How far each wave of a syncset's rollout is, with its name. None if it has none, or one that a newer release has written.
@@ -359,7 +368,8 @@ async fn observe(
          from c full join t on t.cluster = c.id \
            left join lateral (select p.reachable, p.last_contact from towline_cluster p where p.cluster = c.id offset 0) p on true \
            left join lateral (select * from towline_result r where r.cluster = c.id and r.syncset = {syncset}::text::uuid offset 0) r on true \
-           left join lateral (select w.ready_at, w.until from towline_work w where w.cluster = c.id offset 0) w on true \
+           left join lateral (select w.ready_at, w.until from towline_work w where w.cluster = c.id \
+             and (not t.done or t.read_before is not null) offset 0) w on true \
          where c.id is not null or t.number = {number}::text::bigint",
         pause = pause!(),
         selected = selected.join(", "),
@@ -543,4 +553,42 @@ fn announce(name: &SyncSetName, spec: &Spec, before: &Rollout, after: &Rollout) 
 
 fn uuid(query: &'static str, text: &str) -> Result<Uuid, db::Error> {
     text.parse().map_err(|error| db::Error::Decode { query, source: Arc::new(error) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn due(number: u128) -> Due {
+        Due { syncset: Uuid::from_u128(number), number: 1, is_unguarded: false }
+    }
+
+    /// The looks of a dispatcher that moves one at a time: which are moved on.
+    fn moved_on(namespaces: &BTreeMap<String, Vec<Due>>, looks: usize) -> Vec<u128> {
+        let mut moved = BTreeMap::new();
+        let mut all = Vec::new();
+        for _ in 0..looks {
+            let first = in_turns(namespaces.clone(), &moved)[0].syncset;
+            moved.insert(first, Instant::now());
+            all.push(first.as_u128());
+        }
+        all
+    }
+
+    #[test]
+    fn every_second_turn_is_a_selector_s_and_the_others_are_divided_by_namespace() {
+        let of = |numbers: &[u128]| numbers.iter().copied().map(due).collect::<Vec<_>>();
+        let namespaces = BTreeMap::from([
+            (String::new(), of(&[1, 2])),
+            ("many".to_owned(), of(&[10, 11, 12, 13])),
+            ("one".to_owned(), of(&[20])),
+        ]);
+        let order: Vec<u128> =
+            in_turns(namespaces.clone(), &BTreeMap::new()).iter().map(|due| due.syncset.as_u128()).collect();
+        assert_eq!(order, [1, 10, 2, 20, 11, 12, 13]);
+        let moved = moved_on(&namespaces, 16);
+        let times = |numbers: &[u128]| moved.iter().filter(|number| numbers.contains(number)).count();
+        assert_eq!([times(&[1]), times(&[2]), times(&[10, 11, 12, 13]), times(&[20])], [4, 4, 4, 4], "{moved:?}");
+        assert_eq!([times(&[10]), times(&[11]), times(&[12]), times(&[13])], [1; 4], "{moved:?}");
+    }
 }
