@@ -31,6 +31,7 @@ pub(crate) struct Cluster {
 }
 
 /// A `SyncSet` or `SelectorSyncSet`.
+#[expect(clippy::struct_excessive_bools, reason = "each says something else of it, and all go together")]
 #[derive(Clone, Debug)]
 pub(crate) struct Set {
     pub(crate) exists: bool,

@@ -343,7 +343,7 @@ fn an_object_that_two_syncsets_hand_over_by_rollouts_of_both_is_never_absent() {
     });
 }
 
-/// The label decides: with a rule of its own, a ConfigMap has failed that somebody calls broken.
+/// The label decides: with a rule of its own, a `ConfigMap` has failed that somebody calls broken.
 #[test]
 fn the_next_wave_begins_after_a_soak_and_a_fresh_reading_and_never_if_something_has_failed_by_then() {
     run(async {
