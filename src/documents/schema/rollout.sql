@@ -55,6 +55,13 @@ begin
   return coalesce((select sum(kib) from towline_revision where syncset = of_syncset), 0);
 end $$;
 
+-- The revisions of a syncset that no cluster has, or gets if `newest` is the newest one.
+create function towline_unused(of_syncset uuid, newest int) returns table (revision int, kib int) language sql stable as $$
+  select v.revision, v.kib from towline_revision v join towline_rollout r on r.syncset = v.syncset
+    where v.syncset = of_syncset and (v.revision = any (array[r.stable, r.goal, towline_unused.newest])) is not true
+      and not exists (select from towline_turn t where t.syncset = v.syncset and t.revision = v.revision)
+$$;
+
 -- Ends the rollout of a syncset, and forgets its revisions.
 create function towline_end_rollout(of_syncset uuid) returns void language plpgsql set plan_cache_mode = force_custom_plan as $$
 begin
@@ -113,17 +120,43 @@ begin
   -- Ten are kept, and those in use.
   delete from towline_revision r where r.syncset = document.id
     and r.revision < (select revision from towline_revision where syncset = document.id order by revision desc offset 9 limit 1)
-    and (r.revision = any (array[rollout.stable, rollout.goal, to_revision])) is not true
-    and not exists (select from towline_turn t where t.syncset = document.id and t.revision = r.revision);
+    and r.revision in (select u.revision from towline_unused(document.id, to_revision) u);
 end $$;
 
--- The same of one that exists. Returns how many KiB more its revisions take: if these are more than `most`, nothing is noted.
-create function towline_revise_within(document towline_documents, most bigint) returns int language plpgsql as $$
-declare more int := -towline_revised(document.id);
+-- The same of one that exists. Returns how many KiB more its revisions take. Where these are more than `most`, the oldest go that are not
+-- in use; if that is too little, nothing is noted.
+create function towline_revise_within(document towline_documents, most bigint) returns int language plpgsql
+set plan_cache_mode = force_custom_plan as $$
+declare had int := towline_revised(document.id); more int := -had; revised jsonb; present jsonb; kept int;
 begin
+  -- Nobody is charged for what is refused, so it is found out before anything is written. What is in use may change meanwhile.
+  if most is not null then
+    if document.deleted_at is null and document.data #> '{spec,rollout}' is not null then
+      revised := towline_content(document.data->'spec');
+      if exists (select from towline_rollout where syncset = document.id) then
+        more := towline_content_kib(revised) - (select coalesce(sum(kib), 0) from towline_unused(document.id, null));
+        if more > most then
+          select revision into kept from towline_revision where syncset = document.id and content = revised
+            order by revision desc limit 1;
+          if found then more := -(select coalesce(sum(kib), 0) from towline_unused(document.id, kept)); end if;
+        end if;
+      else
+        select towline_content(data->'spec') into present from towline_documents where kind = document.kind and id = document.id;
+        more := towline_content_kib(present) + case when present = revised then 0 else towline_content_kib(revised) end;
+      end if;
+    end if;
+    if more > most then return more; end if;
+  end if;
   perform towline_revise(document, false);
-  more := more + towline_revised(document.id);
-  if more > most then raise exception 'the quota is exceeded' using errcode = 'TW003'; end if;
+  more := towline_revised(document.id) - had;
+  if more > most then
+    select newest into kept from towline_rollout where syncset = document.id for update;
+    delete from towline_revision where syncset = document.id and revision in (select revision from (
+      select revision, sum(kib) over (order by revision) - kib as before from towline_unused(document.id, kept)) u
+      where before < more - most);
+    more := towline_revised(document.id) - had;
+    if more > most then raise exception 'the quota is exceeded' using errcode = 'TW003'; end if;
+  end if;
   return more;
 exception when sqlstate 'TW003' then return more;
 end $$;

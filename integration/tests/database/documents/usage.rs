@@ -27,6 +27,16 @@ fn large(kind: Kind, namespace: &str, name: &str, bytes: usize) -> Change {
     Change::put(&Key::new(kind, namespace, name), Expected::Absent, row)
 }
 
+/// A text that no server compresses, another one for each name.
+fn incompressible(name: &str, bytes: usize) -> String {
+    let mut state = name.bytes().fold(1, |seed, byte| seed * 256 + u64::from(byte));
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        char::from(b'0' + u8::try_from(state >> 58).expect("six bits"))
+    };
+    (0..bytes).map(|_| next()).collect()
+}
+
 async fn outcome(writer: &Written, item: Item) -> Outcome {
     writer.handle.write(item).await.expect("an outcome")
 }
@@ -81,7 +91,7 @@ fn revisions_of_a_rollout_count_until_they_are_dropped_and_one_that_finds_no_roo
         let (mut version, mut generation) = (None, 0);
         let mut put = async |content: &str, kib: usize, rolls: bool, most: u64| {
             generation += 1;
-            let mut spec = json!({"clusterDeploymentRefs": [], "resources": [content.repeat(kib << 10)]});
+            let mut spec = json!({"clusterDeploymentRefs": [], "resources": [incompressible(content, kib << 10)]});
             if rolls {
                 spec["rollout"] = json!({"waves": []});
             }
@@ -108,22 +118,39 @@ fn revisions_of_a_rollout_count_until_they_are_dropped_and_one_that_finds_no_roo
         assert_eq!(used().await, (62, 1), "what clusters have");
         is_written(put("b", 30, true, 100).await);
         assert_eq!(used().await, (93, 2));
-        for _ in 0..2 {
+        stage.run("insert into towline_turn select syncset, gen_random_uuid(), 2, 1, 0, 0 from towline_rollout").await;
+        let large_values =
+            "select pg_relation_size(reltoastrelid) from pg_class where oid = 'towline_revision'::regclass";
+        let stored = stage.number(large_values).await;
+        assert!(stored >= 60 << 10, "{stored} bytes");
+        for _ in 0..3 {
             let refused = put("c", 30, true, 100).await;
             assert_eq!(refused, Outcome::Exceeded { used: Usage(1, 93), more: Usage(0, 31) });
             assert_eq!(used().await, (93, 2), "nothing of it is noted");
         }
+        assert_eq!(stage.number(large_values).await, stored, "what is refused is not written before");
         assert_eq!(stage.number("select count(*) from towline_rollout where newest = 2 and edited = 1").await, 1);
         is_written(put("a", 30, true, 0).await);
         assert_eq!(used().await, (93, 2), "back to a content that is kept");
         is_written(put("d", 10, true, 0).await);
         assert_eq!(used().await, (84, 3), "what makes less of it is not refused, however full it is");
+        stage.run("delete from towline_turn").await;
         for number in 0..20 {
             is_written(put(&char::from(b'e' + number).to_string(), 10, true, 1_000).await);
         }
         assert_eq!(used().await, (11 * 11 + 31, 11), "ten are kept, and the stable one, where the rollout leads");
         is_written(put("z", 10, true, 1).await);
         assert_eq!(used().await, (11 * 11 + 31, 11), "for one that comes another one goes");
+        is_written(put("A", 20, true, 152).await);
+        assert_eq!(used().await, (21 + 31 + 7 * 11 + 21, 9), "the oldest go where there is no room for one more");
+        assert_eq!(
+            stage.number("select count(*) from towline_revision where revision = 1").await,
+            1,
+            "not what clusters have"
+        );
+        let refused = put("B", 200, true, 152).await;
+        assert_eq!(refused, Outcome::Exceeded { used: Usage(1, 150), more: Usage(0, 180 + 201 - 98) });
+        assert_eq!(used().await, (150, 9), "none goes where that would not help");
         is_written(put("z", 10, false, 1).await);
         assert_eq!(used().await, (11, 0));
         is_written(put("z", 10, true, 100).await);

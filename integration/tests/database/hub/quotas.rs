@@ -150,37 +150,37 @@ fn the_revisions_of_rollouts_count_among_the_bytes_of_a_namespace() {
         let env = [("TOWLINE__HUB__TOKENS_FILE", file.as_str()), ("TOWLINE__HUB__MAX_NAMESPACE_MEBIBYTES", "1")];
         let hub = Hub::start(&place, &env).await;
         let (mut mallory, mut ada) = (hub.client().with_token("mallory"), hub.client().with_token("ada"));
-        let content = |number: usize| {
+        let content = |number: usize, kib: usize| {
             json!({"spec": {"clusterDeploymentRefs": [{"name": "c1"}], "rollout": {"waves": []},
                 "resources": [{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m", "namespace": "default"},
-                    "data": {"a": format!("{number:06}{}", "x".repeat(100 * KIB))}}]}})
+                    "data": {"a": format!("{number:06}{}", "x".repeat(kib * KIB))}}]}})
         };
         for (client, namespace) in [(&mut mallory, "foo"), (&mut ada, "bar")] {
-            let mut syncset = content(0);
+            let mut syncset = content(0, 100);
             (syncset["name"], syncset["namespace"]) = ("s".into(), namespace.into());
             done(client, &Request::post("/v1/syncsets", &syncset)).await;
         }
-        let edit = |number: usize| Request::merge_patch("/v1/syncsets/foo/s", &content(number));
-        let mut edits = 0;
-        let refused = loop {
-            let reply = mallory.send(&edit(edits + 1)).await.expect("an answer");
-            if reply.status != 200 {
-                break reply;
-            }
-            edits += 1;
-        };
-        // The document, and a revision for each content.
-        assert_eq!((edits, refused.status, problem_of(&refused).as_str()), (8, 403, "quota"), "{refused:?}");
-        let title = refused.json().expect("JSON")["title"].as_str().expect("text").to_owned();
-        assert!(title.contains("of 1024 KiB, and syncsets/foo/s needs 10"), "{title}");
-        assert!(title.ends_with(" more; the revisions of a rollout count, too"), "{title}");
-        done(&mut ada, &Request::merge_patch("/v1/syncsets/bar/s", &content(1))).await;
-        // Back to what it had, which is kept; and without the rollout there is room again.
-        done(&mut mallory, &edit(3)).await;
-        assert_eq!(sent(&mut mallory, &edit(9)).await, 403);
-        done(&mut mallory, &Request::merge_patch("/v1/syncsets/foo/s", &json!({"spec": {"rollout": null}}))).await;
-        done(&mut mallory, &edit(9)).await;
+        let edit = |number, kib| Request::merge_patch("/v1/syncsets/foo/s", &content(number, kib));
         let sql = place.client(ADMIN).await.expect("a connection");
+        for number in 1..=12 {
+            done(&mut mallory, &edit(number, 100)).await;
+        }
+        // The document, and a revision for each content: where there is no room for one more, the oldest goes.
+        let used = "select kib from towline_counts where namespace = 'foo'";
+        let kib: i64 = sql.query_one(used, &[]).await.expect("a row").get(0);
+        assert!((901..=1024).contains(&kib), "{kib} KiB");
+        let refused = mallory.send(&edit(13, 600)).await.expect("an answer");
+        assert_eq!((refused.status, problem_of(&refused).as_str()), (403, "quota"), "{refused:?}");
+        let title = refused.json().expect("JSON")["title"].as_str().expect("text").to_owned();
+        assert!(title.contains(" of 1024 KiB, and syncsets/foo/s needs "), "{title}");
+        assert!(title.ends_with(" more; the revisions of a rollout count, too"), "{title}");
+        done(&mut ada, &Request::merge_patch("/v1/syncsets/bar/s", &content(1, 100))).await;
+        // Back to what it had, which is kept; and without the rollout there is room.
+        done(&mut mallory, &edit(11, 100)).await;
+        done(&mut mallory, &Request::merge_patch("/v1/syncsets/foo/s", &json!({"spec": {"rollout": null}}))).await;
+        let mut whole = content(13, 600);
+        whole["spec"]["rollout"] = Value::Null;
+        done(&mut mallory, &Request::merge_patch("/v1/syncsets/foo/s", &whole)).await;
         assert_eq!(sql.query_one(WRONG, &[]).await.expect("a row").get::<_, i64>(0), 0);
     });
 }
