@@ -122,11 +122,12 @@ fn because(counted: &Counted) -> String {
         some => (some, true),
     };
     let mut names: Vec<String> = chosen.iter().take(MOST_NAMES).map(|suspended| suspended.label()).collect();
-    // Those that an approval does not help are read last.
+    let others = chosen.len() - names.len();
+    // Those that an approval does not help are read last: whether it helps those that were not read is not known.
     let more = if chosen.len() == counted.suspended.len() { counted.more_suspended } else { 0 };
-    let others = chosen.len() - names.len() + more;
+    let (least, others) = if is_approvable && more > 0 { ("at least ", others) } else { ("", others + more) };
     if others > 0 {
-        names.push(format!("{others} others"));
+        names.push(format!("{least}{others} others"));
     }
     let names = names.join(", ");
     if !is_approvable {
@@ -417,8 +418,13 @@ mod tests {
         assert_eq!(of(&counted), Condition::new(SectionState::Held, message));
         counted.more_suspended = 10;
         let message = "deletions of SelectorSyncSet monitoring, SelectorSyncSet monitoring, SelectorSyncSet monitoring, \
-            12 others wait for `towline approve syncsets`; 3 failing, 2 unreachable";
+            at least 2 others wait for `towline approve syncsets`; 3 failing, 2 unreachable";
         assert_eq!(of(&counted), Condition::new(SectionState::Held, message));
+        let mut unreadable = counted.clone();
+        unreadable.suspended.iter_mut().for_each(|suspended| suspended.cause = Cause::Unreadable);
+        let message = "deletions are held of SelectorSyncSet monitoring, SelectorSyncSet monitoring, SelectorSyncSet monitoring, \
+            12 others; 3 failing, 2 unreachable";
+        assert_eq!(of(&unreadable), Condition::new(SectionState::Held, message));
         counted.more_suspended = 0;
         // An approval does not help the others.
         for suspended in &mut counted.suspended[1..] {
