@@ -86,6 +86,7 @@ impl World {
         self.put(Key::new(Kind::SyncSet, namespace, name), whom, content).await;
     }
 
+    #[expect(clippy::indexing_slicing, reason = "a field is added, and there is one change")]
     async fn put(&mut self, key: Key, mut spec: Value, content: &str) {
         self.generation += 1;
         let resource = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m", "namespace": "default"},

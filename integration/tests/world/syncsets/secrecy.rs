@@ -19,7 +19,7 @@ const RESOURCE: &str = "canary-resource-8b1d-of-a-syncset";
 const PATCHED: &str = "canary-patched-8b1d-of-a-syncset";
 
 /// A syncset whose health is read, with an object beside the copies about which a rule decides.
-fn with_health(stage: &Stage, mappings: Value) -> Value {
+fn with_health(stage: &Stage, mappings: &Value) -> Value {
     let rule = json!({"group": "", "kind": "ConfigMap", "current": "metadata.name == 'beside'"});
     let beside = stage.config_map("beside", &json!({}));
     json!({"secretMappings": mappings, "resources": [beside], "health": {"rules": [rule]}})
@@ -79,7 +79,7 @@ fn no_log_status_event_or_stored_row_holds_a_value_of_a_secret_or_kubeconfig() {
             stage.create("syncsets", &json!({"namespace": stage.namespace, "name": name, "spec": spec})).await;
         };
         let mapping = |source: &str, name: &str| json!({"sourceRef": {"name": source}, "targetRef": {"name": name, "namespace": stage.namespace}});
-        create("mapped", with_health(&stage, json!([mapping("source", "mapped")]))).await;
+        create("mapped", with_health(&stage, &json!([mapping("source", "mapped")]))).await;
         create("string", json!({"secretMappings": [mapping("strings", "string")]})).await;
         stage.succeeds("west-1", "mapped", 1).await;
         stage.succeeds("west-1", "string", 1).await;
