@@ -79,8 +79,8 @@ impl Shell {
                 if let Some((_, behind)) = self.shown.split_once(word)
                     && let Some((line, rest)) = behind.split_once('\r')
                 {
-                    let line = line.to_owned();
-                    self.shown = rest.to_owned();
+                    let (line, rest) = (line.to_owned(), rest.to_owned());
+                    self.shown = rest;
                     return line;
                 }
                 let mut bytes = [0; 4096];

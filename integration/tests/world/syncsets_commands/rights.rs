@@ -129,10 +129,14 @@ fn a_shell_completes_clusters_that_a_token_may_read_and_none_without_it() {
         }
         // A hub that does not answer in time tells nothing, either: before and behind each of these it tells a name.
         let answers = async || completed("resync -n foo e", &of_shell).await == ["east"];
-        let untold: [(_, &[_]); 3] = [
+        let typed_hub = format!("resume --hub {hub} foo/");
+        let untold: [(_, &[_]); 5] = [
             ("resume foo/", &of_shell[..1]),
             ("resume bar/", &of_shell),
             ("resume foo/", &[of_shell[0], ("TOWLINE_TOKEN_FILE", "/none")]),
+            // The token that belongs to this hub may still be typed, and what is mistyped may have named another hub.
+            (&typed_hub, &of_shell),
+            ("pause --fro 1h foo/", &of_shell),
         ];
         for (line, variables) in untold {
             eventually(format!("the hub to answer around {line}"), LIMIT, async || {
