@@ -107,7 +107,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn what_is_done_aside_keeps_the_only_thread_of_the_runtime_from_nobody() {
-        let (other_has_run, waits) = mpsc::channel();
+        let (other_has_run, waits) = mpsc::sync_channel(1);
         let aside = tokio::spawn(async move {
             // It runs on the same thread as soon as that is free.
             tokio::spawn(async move { other_has_run.send(()).expect("the work listens") });
