@@ -224,6 +224,14 @@ impl<'d> Walk<'d> {
         }
         let number = self.count;
         self.count += 1;
+        // One that would be left out at once is only counted: a long path may lead to very many.
+        let present = [before, after].into_iter().flatten().count();
+        let shortest = NAMES + "\"\"".len() + self.path.len() + present;
+        if self.bytes + shortest > LARGEST - OTHERS
+            && self.changes.peek().is_none_or(|longest| shortest >= longest.bytes)
+        {
+            return;
+        }
         let values = [before, after].map(|value| value.map(|value| (value, length(value))));
         let lengths = values.iter().flatten().map(|(_, bytes)| *bytes);
         let names = NAMES + length(&self.path);
@@ -346,6 +354,10 @@ mod tests {
         let changes = told_of["changes"].as_array().expect("changes");
         assert!(changes.contains(&image) && changes.len() > 50, "{told_of}");
         assert_eq!(told_of["leftOut"], 4001 - changes.len());
+        // A name as long as a document allows is copied for none of its parts.
+        let parts = |part: usize| json!({"k".repeat(1 << 20): vec![part; 100_000]});
+        let (old, new) = (of("good", &parts(1)), of("bad", &parts(2)));
+        assert_eq!(told(Some(&old), Some(&new)), json!({"changes": [image], "leftOut": 200_000}));
         let middle = told(Some(&none), Some(&of("bad", &json!("y".repeat(5000)))));
         let changes = middle["changes"].as_array().expect("changes");
         assert_eq!(changes.iter().filter(|change| change["after"].is_string()).count(), 2, "{middle}");

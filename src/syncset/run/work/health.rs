@@ -41,6 +41,8 @@ const NOT_FOUND: &str = "NotFound";
 
 /// So many times as long as the rules of a cluster took, they are not asked again.
 const REST: u32 = 50;
+/// And no longer, should the process have been stopped meanwhile.
+const LONGEST_REST: Duration = Duration::from_mins(2);
 
 /// How a reading of health ended.
 pub(super) enum ReadingEnd {
@@ -213,7 +215,7 @@ impl Worker {
             let live = read.plan.live.iter().find(|live| live.header.id == *id)?;
             Some((live.inputs, live.header.health.as_ref()?))
         };
-        let rest = by_rules.into_inner().saturating_mul(REST);
+        let rest = by_rules.into_inner().saturating_mul(REST).min(LONGEST_REST);
         let of_syncset = |(id, objects): (Uuid, Vec<SentObject>)| {
             let (inputs, settings) = settings(&id)?;
             let reading = |SentObject { object, uid, .. }: SentObject| {
