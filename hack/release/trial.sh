@@ -65,12 +65,14 @@ try() { # architecture, digest
     # The demo's files are outside of that root: its loader and libraries are named instead.
     local loader
     loader=$(readelf --program-headers "$root/usr/bin/towline" | sed -n 's/.*interpreter: \(.*\)\]/\1/p')
-    cat >"$work/towline-$1" <<END
+    # The story types its name.
+    mkdir "$work/bin-$1"
+    cat >"$work/bin-$1/towline" <<END
 #!/bin/sh
 exec $emulated $root$loader --library-path $root/lib $root/usr/bin/towline "\$@"
 END
-    chmod +x "$work/towline-$1"
-    TOWLINE_BIN=$work/towline-$1 "$demo" --once >"$work/demo-$1" 2>&1 || {
+    chmod +x "$work/bin-$1/towline"
+    TOWLINE_BIN=$work/bin-$1/towline "$demo" --once >"$work/demo-$1" 2>&1 || {
         cat "$work/demo-$1" >&2
         fail "$1: the demo fails"
     }
