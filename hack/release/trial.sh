@@ -2,6 +2,8 @@
 # Runs each platform's binary of an image layout: unpacks its layers, looks for a shell, asks for the version and checks a configuration as the
 # image's user in that root, and plays the demo with it. A platform that is not this machine's runs in qemu.
 #
+# Without root, it is the user who calls it that the binary runs as.
+#
 # Usage: hack/release/trial.sh LAYOUT VERSION EXPECTED   EXPECTED: what --version has to print
 #        hack/release/trial.sh emulator ARCHITECTURE     only prints what would run programs of it here
 #   DEMO   default target/debug/demo
@@ -76,6 +78,7 @@ END
         cat "$work/demo-$1" >&2
         fail "$1: the demo fails"
     }
+    ((EUID == 0)) || user="$EUID, for want of root,"
     echo "trial: $1: $expected runs as $user without a shell, and plays the demo" >&2
 }
 

@@ -127,7 +127,7 @@ fn fields(document: &Document) -> BTreeMap<&str, Cow<'_, Value>> {
 #[derive(Default)]
 struct Walk<'d> {
     path: String,
-    /// The changes for which there is room if no value is longer than its length, the longest one first.
+    /// The changes for which there is room if long values are replaced by their lengths; the longest one is on top.
     changes: BinaryHeap<Found<'d>>,
     /// What these take then.
     bytes: usize,
@@ -141,7 +141,7 @@ struct Found<'d> {
     bytes: usize,
     number: usize,
     path: String,
-    /// What it takes if no value is longer than its length.
+    /// The bytes that it takes if long values are replaced by their lengths.
     least: usize,
     values: Values<'d>,
 }

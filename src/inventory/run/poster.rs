@@ -219,7 +219,7 @@ fn header(wire: Wire, token: &SecretString) -> Option<HeaderValue> {
     }
 }
 
-/// What an answer other than 2xx says of the next try. A post that is too much for the API (429) it has not taken; a server that fails, or
+/// When a post that was answered with another status than 2xx is tried again. A post that is too much for the API (429) it has not taken; a server that fails, or
 /// a proxy before it, may have.
 fn refused(status: StatusCode, headers: &HeaderMap) -> Refusal {
     let reason = format!("HTTP{}", status.as_u16());
@@ -235,7 +235,7 @@ fn refused(status: StatusCode, headers: &HeaderMap) -> Refusal {
     }
 }
 
-/// What it says of the next try that there was no answer.
+/// When a post that got no answer is tried again.
 fn unanswered(error: &Error) -> Refusal {
     let reason = "NoAnswer".to_owned();
     if !error.is_outage() {

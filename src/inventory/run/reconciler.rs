@@ -261,7 +261,7 @@ impl Run {
                 self.until = Some(now.at + NEXT_TURN);
             }
         }
-        // Without the list of projects, no mark can be written.
+        // Without the list of projects, no condition can be written.
         let of_ignored = self.ignored.until().filter(|_| self.project_demand.is_met());
         self.until = self.until.into_iter().chain(of_ignored).min();
         for step in steps {

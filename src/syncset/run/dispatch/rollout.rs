@@ -250,7 +250,7 @@ fn in_turns(mut namespaces: BTreeMap<String, Vec<Due>>, moved: &BTreeMap<Uuid, I
     let most = namespaces.iter().map(Vec::len).max().unwrap_or_default();
     let turns = (0..most).flat_map(|turn| namespaces.iter().filter_map(move |of_one| of_one.get(turn).copied()));
     let mut both = [of_selectors, turns.collect()];
-    // First who was not the last one.
+    // A look may have time for one rollout: the kind that had the last one comes second.
     both.sort_by_key(|dues| dues.iter().filter_map(at).max());
     let [first, second] = &both;
     let longest = first.len().max(second.len());
@@ -462,15 +462,6 @@ async fn write(
            case when (r.number, r.state, r.reason, r.wave) = (n.number, n.state, n.reason, n.wave) then r.since else clock_timestamp() end, \
            case when (r.number, r.state) = (n.number, n.state) then r.actor else '' end \
            from jsonb_populate_record(null::towline_rollout, $2) n) where r.syncset = $1::text::uuid";
-    // What failed before is tried again as if it had other inputs: until then its failure does not count. That a pass has begun to write stays.
-    const RELEASE: &str = "with u as (select u.cluster::uuid, u.before from unnest($2::text[], $3::bigint[]) u(cluster, before)), \
-         tried as (update towline_result t set inputs = decode(repeat('ff', 32), 'hex') from u \
-           where t.cluster = u.cluster and t.syncset = $1::text::uuid and t.result = 'Failure' and t.inputs <> decode(repeat('00', 32), 'hex')) \
-         insert into towline_turn (syncset, cluster, revision, number, wave, released, read_before) \
-         select r.syncset, u.cluster, r.goal, r.number, r.wave, r.clock, timestamptz 'epoch' + u.before * interval '1 microsecond' \
-           from u join towline_rollout r on r.syncset = $1::text::uuid \
-         on conflict (syncset, cluster) do update set revision = excluded.revision, number = excluded.number, wave = excluded.wave, \
-           released = excluded.released, done = false, read_before = excluded.read_before, released_at = excluded.released_at";
     const WAIT: &str = "update towline_turn t set released = u.released from unnest($2::text[], $3::bigint[]) u(cluster, released) \
          where t.syncset = $1::text::uuid and t.cluster = u.cluster::uuid";
     const DONE: &str = "update towline_turn set done = true, read_before = null \
@@ -506,8 +497,19 @@ async fn write(
             Move::Settle => is_settled = true,
         }
     }
+    // What failed before is tried again as if it had other inputs: until then its failure does not count. That a pass has begun to write stays.
+    let release = format!(
+        "with u as (select u.cluster::uuid, u.before from unnest($2::text[], $3::bigint[]) u(cluster, before)), \
+         tried as (update towline_result t set inputs = {OUTDATED} from u \
+           where t.cluster = u.cluster and t.syncset = $1::text::uuid and t.result = 'Failure' and t.inputs <> {BEGUN}) \
+         insert into towline_turn (syncset, cluster, revision, number, wave, released, read_before) \
+         select r.syncset, u.cluster, r.goal, r.number, r.wave, r.clock, timestamptz 'epoch' + u.before * interval '1 microsecond' \
+           from u join towline_rollout r on r.syncset = $1::text::uuid \
+         on conflict (syncset, cluster) do update set revision = excluded.revision, number = excluded.number, wave = excluded.wave, \
+           released = excluded.released, done = false, read_before = excluded.read_before, released_at = excluded.released_at"
+    );
     for (query, text, pairs) in [
-        ("release_clusters", RELEASE, released),
+        ("release_clusters", release.as_str(), released),
         ("wait_for_workers", WAIT, waited),
         ("reread_clusters", REREAD, reread),
     ] {
