@@ -6,6 +6,7 @@ mod client;
 mod completion;
 mod orders;
 mod plugin;
+mod release;
 mod table;
 mod watch;
 

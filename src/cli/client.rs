@@ -70,7 +70,7 @@ pub enum Error {
     Write(#[source] std::io::Error),
     /// Of `kubectl towline`.
     #[error(transparent)]
-    Release(#[from] super::plugin::error::Error),
+    Release(#[from] super::release::Error),
 }
 
 /// Who answers as a daemon's admin server does.

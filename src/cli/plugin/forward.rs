@@ -13,8 +13,8 @@ use serde_json::Value;
 use tokio::io::DuplexStream;
 
 use super::super::client::{self, AdminUrl, converse, request};
-use super::error::Error;
-use super::pods::{Release, Replica, Unclear, choose, replicas_of};
+use super::super::release::{Error, Release};
+use super::pods::{Replica, Unclear, choose, replicas_of};
 use crate::cluster::{Cluster, context_of, full_text};
 use crate::config::{ClusterAccess, ClusterConfig, ClusterName};
 use crate::job::check::connect;

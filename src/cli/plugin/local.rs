@@ -11,10 +11,10 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::super::client;
-use super::error::Error;
+use super::super::release::{Error, NotRun};
 use super::forward::{Forwarded, Pods};
 use super::pods::Replica;
-use super::replicas::{NotRun, Said, runner, runs, silent};
+use super::replicas::{Said, runner, runs, silent};
 use super::{said_by_all, said_of};
 use crate::actor::Backoff;
 use crate::cluster::full_text;

@@ -4,7 +4,6 @@
 //! `pods` chooses the replicas, `replicas` merges what they say and finds the one that runs a section: both are pure. `forward` talks to the API
 //! server, and `local` serves the page, and the hub's API to commands of jobs, at an address of this machine.
 
-pub(super) mod error;
 mod forward;
 mod local;
 mod pods;
@@ -26,15 +25,16 @@ use serde_json::Value;
 use super::client::{self, Daemon};
 use super::is_typed;
 use super::orders::Remote;
+use super::release::{Error, NotRun};
 use crate::cluster::full_text;
 use crate::job::JobList;
 use crate::job::command::{Exit, JobCommand, complain};
 use crate::telemetry::LONG_VERSION;
-use error::Error;
+
 pub use forward::PodChoice;
 use forward::Pods;
 use pods::Replica;
-use replicas::{NotRun, Said, merged, runner, silent};
+use replicas::{Said, merged, runner, silent};
 
 /// What kubectl calls its plugins' files.
 pub(super) const FILE: &str = "kubectl-towline";

@@ -1,9 +1,10 @@
 //! Which pods are the replicas of the one release that a command is for.
 
 use std::collections::BTreeSet;
-use std::fmt;
 
 use k8s_openapi::api::core::v1::{ContainerPort, Pod};
+
+use super::super::release::Release;
 
 /// Has the release's name, as the chart and Helm set it.
 const INSTANCE: &str = "app.kubernetes.io/instance";
@@ -20,21 +21,6 @@ pub(super) struct Replica {
     pub(super) admin: Result<u16, String>,
     /// The API of its hub, likewise.
     pub(super) api: Result<u16, String>,
-}
-
-/// A release, by what its pods say.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Release {
-    namespace: String,
-    /// Empty where pods have no such label.
-    pub(super) name: String,
-}
-
-impl fmt::Display for Release {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = if self.name.is_empty() { "one without a name" } else { &self.name };
-        write!(formatter, "{name} (namespace {})", self.namespace)
-    }
 }
 
 /// Why there are no replicas to ask.

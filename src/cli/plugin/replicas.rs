@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
+use super::super::release::NotRun;
 use super::super::table::rank;
 use super::pods::Replica;
 
@@ -12,30 +13,6 @@ use super::pods::Replica;
 pub(super) struct Said {
     pub(super) replica: Replica,
     pub(super) status: Result<Value, String>,
-}
-
-/// Why no replica can be asked about a section.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotRun {
-    #[error("the release has no section {section}; it has {}", list(there))]
-    NoSection { section: String, there: Vec<String> },
-    /// Its holder is as the others say.
-    #[error("section {section} runs in no replica that answers{}{}", held_by(holder.as_deref()), silence(silent))]
-    Nowhere { section: String, holder: Option<String>, silent: Vec<String> },
-    #[error("no replica answers{}", silence(silent))]
-    Silent { silent: Vec<String> },
-}
-
-fn list(names: &[String]) -> String {
-    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
-}
-
-fn held_by(holder: Option<&str>) -> String {
-    holder.map(|holder| format!("; its Lease is held by {holder}")).unwrap_or_default()
-}
-
-fn silence(silent: &[String]) -> String {
-    if silent.is_empty() { String::new() } else { format!(" ({})", silent.join("; ")) }
 }
 
 fn sections(status: &Value) -> impl Iterator<Item = (&String, &Value)> {

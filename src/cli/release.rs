@@ -1,8 +1,47 @@
-//! Why a release can't be asked. Apart from what asks it, since the errors of a daemon's client have these among them.
+//! A release in a cluster, and why it can't be asked. Below the client of a daemon, whose errors have these among them.
 
-use super::pods::Release;
-use super::replicas::NotRun;
+use std::fmt;
+
 use crate::job::command::Exit;
+
+/// A release, by what its pods say.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Release {
+    pub(super) namespace: String,
+    /// Empty where pods have no such label.
+    pub(super) name: String,
+}
+
+impl fmt::Display for Release {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = if self.name.is_empty() { "one without a name" } else { &self.name };
+        write!(formatter, "{name} (namespace {})", self.namespace)
+    }
+}
+
+/// Why no replica can be asked about a section.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotRun {
+    #[error("the release has no section {section}; it has {}", list(there))]
+    NoSection { section: String, there: Vec<String> },
+    /// Its holder is as the others say.
+    #[error("section {section} runs in no replica that answers{}{}", held_by(holder.as_deref()), silence(silent))]
+    Nowhere { section: String, holder: Option<String>, silent: Vec<String> },
+    #[error("no replica answers{}", silence(silent))]
+    Silent { silent: Vec<String> },
+}
+
+fn list(names: &[String]) -> String {
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+fn held_by(holder: Option<&str>) -> String {
+    holder.map(|holder| format!("; its Lease is held by {holder}")).unwrap_or_default()
+}
+
+fn silence(silent: &[String]) -> String {
+    if silent.is_empty() { String::new() } else { format!(" ({})", silent.join("; ")) }
+}
 
 /// Why a release can't be asked.
 #[derive(Debug, thiserror::Error)]
