@@ -88,7 +88,7 @@ pub struct StateReport {
     /// `cluster: namespace/name`; the namespace is not known before the cluster answers.
     object: String,
     /// `loading`, `stored`, `changed` or `unavailable`.
-    pub(super) standing: &'static str,
+    pub(super) state: &'static str,
     /// Why it is not stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
@@ -336,13 +336,13 @@ impl CachedState {
     /// What `/status` shows of it.
     pub(super) fn report(&self, object: String) -> StateReport {
         let failure = || self.failure().map(|reason| reason.to_string());
-        let (standing, reason) = match &self.phase {
+        let (state, reason) = match &self.phase {
             Phase::Loading => ("loading", failure()),
             Phase::Unavailable(reason) => ("unavailable", Some(reason.to_string())),
             Phase::Loaded if !self.has_unstored() => ("stored", None),
             Phase::Loaded => ("changed", failure()),
         };
         let other_daemon = self.other.as_ref().map(ToString::to_string);
-        StateReport { object, standing, reason, other_daemon, undone: self.undone }
+        StateReport { object, state, reason, other_daemon, undone: self.undone }
     }
 }

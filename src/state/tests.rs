@@ -100,7 +100,7 @@ async fn changes_while_a_write_is_under_way_make_one_more_write_together() {
     work.await.unwrap().unwrap();
     store.persisted().await.unwrap();
     assert_eq!(script.asked(), [GET, POST, PATCH]);
-    assert_eq!(store.report().standing, "stored");
+    assert_eq!(store.report().state, "stored");
 }
 
 #[tokio::test(start_paused = true)]

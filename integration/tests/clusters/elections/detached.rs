@@ -40,7 +40,7 @@ fn a_section_that_was_detached_in_one_replica_is_detached_in_the_next() {
             let report = second[0].towline.admin().section(&section).await.map_err(|error| error.to_string())?;
             let is_so = report["election"]["held"] == json!(true)
                 && report["mode"] == json!("detached")
-                && report["stored_state"]["standing"] == json!("stored")
+                && report["stored_state"]["state"] == json!("stored")
                 && report["queue"]["waiting"] == json!(0);
             if is_so { Ok(()) } else { Err(report.to_string()) }
         })

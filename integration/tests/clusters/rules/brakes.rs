@@ -249,7 +249,7 @@ fn a_stored_state_that_somebody_keeps_undoing_is_written_once_for_each_change_an
         section
             .report_has("how often its state was undone", |report| {
                 let stored = &report["stored_state"];
-                (&stored["undone"], &stored["standing"]) == (&json!(5), &json!("stored"))
+                (&stored["undone"], &stored["state"]) == (&json!(5), &json!("stored"))
             })
             .await;
         let log = section.towline.log().unwrap();

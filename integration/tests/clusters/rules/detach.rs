@@ -97,7 +97,7 @@ fn a_detached_section_stays_detached_over_a_restart_until_it_is_attached_again()
         let at_rest = |report: &serde_json::Value| {
             report["mode"] == json!("detached")
                 && report["queue"]["waiting"] == json!(0)
-                && report["stored_state"]["standing"] == json!("stored")
+                && report["stored_state"]["state"] == json!("stored")
         };
         section.report_has("that it is still detached", at_rest).await;
         // What comes later is not taken either, by whichever watch tells of it.
@@ -182,7 +182,7 @@ fn an_edge_that_returns_after_it_was_given_up_loses_nothing_over_restarts_either
             section.remote_gone(suffix, name).await;
         }
         link.restore().await.unwrap();
-        section.report_has("its state", |report| report["stored_state"]["standing"] == json!("stored")).await;
+        section.report_has("its state", |report| report["stored_state"]["state"] == json!("stored")).await;
         section.towline.start_again().await.unwrap();
         section.towline.wait_ready(LIMIT).await.unwrap();
         let at_rest =

@@ -99,7 +99,7 @@ fn a_section_that_can_not_keep_its_state_deletes_nothing_that_vanished_until_it_
         pairs(&section, 4, &json!({})).await;
         section
             .report_has("that its state is not kept", |report| {
-                report["stored_state"]["standing"] == json!("unavailable")
+                report["stored_state"]["state"] == json!("unavailable")
             })
             .await;
         section.towline.kill9().await.unwrap();

@@ -365,7 +365,7 @@ fn the_roles_of_before_are_enough_to_go_on_and_what_is_missing_is_told() {
         stage.shows("policies", "p0", "/status/compliant", &json!("Compliant")).await;
         section(&towline, "what is missing", |report| {
             let unknown = report["hub_identity_unknown"].as_str().unwrap_or_default();
-            unknown.contains("not allowed to get namespaces") && report["stored_state"]["standing"] == "unavailable"
+            unknown.contains("not allowed to get namespaces") && report["stored_state"]["state"] == "unavailable"
         })
         .await;
         stage.comply(&uids[0], "hub", "c", "pending").await;

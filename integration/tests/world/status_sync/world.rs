@@ -127,8 +127,8 @@ impl Stage {
         towline.wait_ready(LIMIT).await.expect("the daemon is ready");
         eventually("the hub's identity to be stored", LIMIT, async || {
             let report = towline.admin().section("status-sync").await.map_err(|error| error.chain())?;
-            let standing = &report["stored_state"]["standing"];
-            if standing == "stored" { Ok(()) } else { Err(standing.to_string()) }
+            let state = &report["stored_state"]["state"];
+            if state == "stored" { Ok(()) } else { Err(state.to_string()) }
         })
         .await
         .unwrap();

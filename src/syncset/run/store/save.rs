@@ -205,7 +205,7 @@ impl PassStore {
 
     /// The present revision of the cluster.
     pub async fn revision(&self, claim: &WorkClaim) -> Result<Revision, StoreError> {
-        const QUERY: &str = "standing_of_pass";
+        const QUERY: &str = "state_of_pass";
         let cluster = claim.cluster.to_string();
         let params = [(&cluster as _, Type::TEXT), (&claim.holder as _, Type::TEXT), (&claim.token as _, Type::INT8)];
         let _turn = self.turn().await;
