@@ -226,8 +226,6 @@ async fn a_lease_that_has_run_out_is_taken_and_not_only_renewed() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
-
     #[test]
     fn pauses_and_deadlines_keep_their_bounds(duration in 1_u64..86_400, part in 0.001_f64..0.999, chance in 0.0_f64..=1.0, failures: u32) {
         let duration = Duration::from_secs(duration);

@@ -414,8 +414,6 @@ fn wherever_a_pass_fails_or_is_killed_the_next_ones_bring_about_what_is_wanted()
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
-
     #[test]
     fn whatever_happens_the_cluster_gets_what_is_wanted_and_loses_nothing_that_is_wanted_or_not_ours(
         events in anything(),

@@ -193,8 +193,6 @@ fn change(world: &mut World, object: &ObjectRef, what: u8) {
 const BEHAVIORS: &[Behavior] = &[Behavior::Apply, Behavior::CreateOrUpdate, Behavior::CreateOnly];
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
-
     /// A list is a cheaper way to look at each object, whatever becomes of the others that are read beside it.
     #[test]
     fn lists_come_to_what_looks_come_to(
