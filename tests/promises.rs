@@ -1,5 +1,5 @@
 //! Each promise of `promises.md` has a test that exists: a promise is an item of a list, whose second line names it as
-//! `cargo test --package integration --test BINARY MODULE::NAME` takes it.
+//! `cargo test --package integration --test BINARY MODULE::NAME` takes it, or a unit test as `lib MODULE::NAME`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -8,10 +8,10 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
 }
 
-/// The source of a module of the integration tests; empty if there is none.
+/// The source of a module of the integration tests or of the library; empty if there is none.
 fn source(binary: &str, module: &str) -> String {
-    let path = root().join(format!("integration/tests/{binary}/{}.rs", module.replace("::", "/")));
-    std::fs::read_to_string(path).unwrap_or_default()
+    let folder = if binary == "lib" { root().join("src") } else { root().join("integration/tests").join(binary) };
+    std::fs::read_to_string(folder.join(format!("{}.rs", module.replace("::", "/")))).unwrap_or_default()
 }
 
 /// Whether a function of a source is a test that is run.
