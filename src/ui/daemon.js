@@ -172,7 +172,7 @@ function approval(name, section, held, page) {
   ];
   if (single) {
     const syncset = (object) => object.key.split(' ').at(-1);
-    columns.push({head: 'Approve', cell: (object) => (isApprovable(object) ? html`<button type="button" class="danger" ?disabled=${isApproving}
+    columns.push({head: 'Approve', cell: (object) => (isApprovable(object) ? html`<button type="button" class="danger" aria-disabled=${isApproving}
       @click=${() => approve(name, syncset(object), held.digest, page)}>Approve ${object.key}</button>` : 'An approval does not help')});
   }
   return html`${link}
@@ -183,7 +183,7 @@ function approval(name, section, held, page) {
       : html`<p>An approval lets Towline do what is held when it arrives, which is the following as far as this page knows. It can't be taken
           back, and does not cover what comes to be held later.</p>`}
     ${all && !held.because ? table({caption: 'What would be done', rows: held.objects, columns, most: 200, more: held.more}) : nothing}
-    ${held.because || approvable ? html`<p><button type="button" class="danger" ?disabled=${isApproving}
+    ${held.because || approvable ? html`<p><button type="button" class="danger" aria-disabled=${isApproving}
       @click=${() => approve(name, '', held.digest, page)}>Approve ${what} of ${name}</button></p>` : nothing}`;
 }
 
@@ -194,19 +194,20 @@ async function approve(section, name, digest, page) {
   if (isApproving) return;
   isApproving = true;
   page.say(`Approving ${name || section} …`);
+  let [told, status] = ['', 0];
   try {
     const done = await ask(`../approve/${encodeURIComponent(section)}${queryOf({name, digest})}`, {method: 'POST'});
-    page.say(`${section}: ${approved(done)}.`);
-    page.again();
+    told = `${section}: ${approved(done)}.`;
   } catch (error) {
-    page.say(error.status
+    status = error.status;
+    told = status
       ? `${section} is not approved: ${error.message}.`
-      : `It is not known whether ${section} is approved: the daemon does not answer. What is held is read again.`);
-    if (error.status === 401) page.askToken();
-    else page.again();
-  } finally {
-    isApproving = false;
+      : `It is not known whether ${section} is approved: the daemon does not answer. What is held is read again.`;
   }
+  isApproving = false;
+  page.say(told);
+  if (status === 401) page.askToken();
+  else page.again();
 }
 
 /** What the daemon says that it has approved. */

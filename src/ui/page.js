@@ -51,6 +51,8 @@ export function start({title, every, paths, view, footer = ''}) {
   let timer = 0;
   let running = null;
   let isTokenShown = false;
+  // What had the focus when the field for the token was opened.
+  let opener = null;
   let said = '';
 
   async function round() {
@@ -83,9 +85,10 @@ export function start({title, every, paths, view, footer = ''}) {
       draw();
     },
     askToken() {
+      opener = focused();
       isTokenShown = true;
       draw();
-      root.querySelector('#token')?.focus();
+      root.querySelector('#token').focus();
     },
     /** Changes the view without a step in the browser's history, and asks a moment after the last change. */
     change(parameters) {
@@ -97,7 +100,24 @@ export function start({title, every, paths, view, footer = ''}) {
     },
   };
 
+  function focused() {
+    const {activeElement: element} = document;
+    return {element, name: element.textContent};
+  }
+
+  /** Whether it is there, and has not become another approval: the elements of a row are used for what comes to be in its place. */
+  const isSame = ({element, name}) => element.isConnected && !(element.matches('.danger') && element.textContent !== name);
+
+  /** Closes the field for the token. The focus goes back to where it was. */
+  function closeToken() {
+    const before = opener;
+    [opener, isTokenShown] = [null, false];
+    draw();
+    if (before && isSame(before)) before.element.focus();
+  }
+
   function draw() {
+    const before = focused();
     // An answer for another view is not shown; one for other parameters is, until the new one comes.
     const wanted = paths(route);
     const place = (path) => path.split('?')[0];
@@ -116,7 +136,7 @@ export function start({title, every, paths, view, footer = ''}) {
       <header>
         <h1><a href="#/">${title(shown)}</a></h1>
         <p class="age">${age === null ? 'Nothing has been read yet' : `As of ${brief(age)} ago`}</p>
-        <button type="button" aria-expanded=${isTokenShown} @click=${() => ((isTokenShown = !isTokenShown), draw())}>
+        <button type="button" aria-expanded=${isTokenShown} @click=${() => (isTokenShown ? closeToken() : page.askToken())}>
           ${token ? 'Token ✓' : 'Token'}</button>
       </header>
       ${isTokenShown ? tokenField() : nothing}
@@ -124,6 +144,8 @@ export function start({title, every, paths, view, footer = ''}) {
       <p role="status" class=${said ? 'banner said' : 'none'}>${said || nothing}</p>
       <main id="main" tabindex="-1" class=${old ? 'old' : ''}>${view(route, shown, page)}</main>
       <footer><p>Read only${footer}. <kbd>/</kbd> goes to the filter.</p></footer>`, root);
+    // Whoever works by keyboard does not begin at the top of the page when what had the focus is gone, and confirms nothing that has not been read.
+    if (!isSame(before)) root.querySelector('#main').focus({preventScroll: true});
   }
 
   function wrong(age) {
@@ -138,12 +160,12 @@ export function start({title, every, paths, view, footer = ''}) {
       event.preventDefault();
       token = event.target.elements.token.value.trim();
       event.target.reset();
-      isTokenShown = false;
       failures = 0;
+      closeToken();
       round();
-      draw();
     };
-    return html`<form class="token" aria-label="The token" @submit=${take}>
+    const escape = ({key}) => key === 'Escape' && closeToken();
+    return html`<form class="token" aria-label="The token" @submit=${take} @keydown=${escape}>
       <label for="token">Token</label>
       <input id="token" name="token" type="password" autocomplete="off" spellcheck="false">
       <button type="submit">Use it</button>
@@ -271,12 +293,15 @@ export function filter({label, value, change}) {
       @input=${(event) => change(event.target.value)}></p>`;
 }
 
-/** What comes before and after the rows that `text` names. `back` and `next` are null where there is nothing. */
+/**
+ * What comes before and after the rows that `text` names. `back` and `next` are null where there is nothing: such a button does nothing, and
+ * keeps the focus for the next page.
+ */
 export function pager({text, back, next, backTo = 'Previous'}) {
   return html`<nav aria-label="Pages" class="pager">
-    <button type="button" ?disabled=${!back} @click=${back}>${backTo}</button>
+    <button type="button" aria-disabled=${!back} @click=${back}>${backTo}</button>
     <span>${text}</span>
-    <button type="button" ?disabled=${!next} @click=${next}>Next</button>
+    <button type="button" aria-disabled=${!next} @click=${next}>Next</button>
   </nav>`;
 }
 

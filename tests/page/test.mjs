@@ -1,7 +1,7 @@
 // The pages in a browser: a daemon serves its real files with its real headers, and the JSON of most scenes is scripted.
 //
-// In every scene: no request to another host, no violation of the policy, no error in the console, no finding of axe in light and dark, and at
-// most 3,000 nodes.
+// In every scene: no request to another host, no violation of the policy, no error in the console, no finding of axe in light and dark, at most
+// 3,000 nodes, and Tab reaches all that can be operated.
 
 import assert from 'node:assert/strict';
 import {spawn} from 'node:child_process';
@@ -210,6 +210,57 @@ await page.route('**/*', async (route) => {
   return route.fulfill({status: answer?.refused ?? 200, json: answer?.refused ? {error: answer.error} : answer});
 });
 
+/** Tab goes once through all that can be operated, in the order of the page, and shows where it is. */
+async function tabThrough(name) {
+  await page.locator('.skip').focus();
+  await page.evaluate(() => {
+    const of = (element) => element.outerHTML.slice(0, 200);
+    const seen = [document.activeElement];
+    const faults = [];
+    const visit = ({target}) => {
+      if (!(seen.at(-1).compareDocumentPosition(target) & Node.DOCUMENT_POSITION_FOLLOWING)) faults.push(`behind ${of(seen.at(-1))}: ${of(target)}`);
+      if (getComputedStyle(target).outlineStyle === 'none') faults.push(`not shown: ${of(target)}`);
+      seen.push(target);
+    };
+    const all = [...document.querySelectorAll('a[href], button, input, summary, [tabindex="0"]')].filter((element) => element.checkVisibility());
+    document.addEventListener('focusin', visit);
+    window.tabbed = {
+      faults,
+      left: () => all.filter((element) => element.isConnected && !seen.includes(element)).map(of),
+      end: () => document.removeEventListener('focusin', visit),
+    };
+  });
+  const left = () => page.evaluate(() => window.tabbed.left());
+  let before = Infinity;
+  for (let more = await left(); more.length > 0; more = await left()) {
+    assert.ok(more.length < before, `${name}: Tab does not reach ${more.join(' ')}`);
+    before = more.length;
+    for (const _ of more) await page.keyboard.press('Tab');
+  }
+  assert.deepEqual(await page.evaluate(() => (window.tabbed.end(), window.tabbed.faults)), [], `${name}, by Tab`);
+  await page.locator('#main').focus();
+}
+
+const hasFocus = (locator) => locator.and(page.locator(':focus')).waitFor();
+
+/** Goes there by Tab, or by Shift and Tab if it is behind. */
+async function tabTo(locator) {
+  const key = () => locator.evaluate((element) => {
+    const {activeElement: at} = document;
+    return at === element ? null : at.compareDocumentPosition(element) & Node.DOCUMENT_POSITION_PRECEDING ? 'Shift+Tab' : 'Tab';
+  });
+  let presses = 0;
+  for (let next = await key(); next; next = await key()) {
+    assert.ok((presses += 1) < 500, `Tab does not lead to ${locator}`);
+    await page.keyboard.press(next);
+  }
+}
+async function press(locator) {
+  await locator.waitFor();
+  await tabTo(locator);
+  await page.keyboard.press('Enter');
+}
+
 async function look(name) {
   for (const colorScheme of ['light', 'dark']) {
     await page.emulateMedia({colorScheme});
@@ -222,6 +273,7 @@ async function look(name) {
   const nodes = await page.evaluate(() => document.querySelectorAll('*').length);
   assert.ok(nodes <= MOST_NODES, `${name} has ${nodes} nodes`);
   assert.equal(await page.locator('img').count(), 0, 'no text has become markup');
+  await tabThrough(name);
   assert.deepEqual(problems, [], name);
   console.log(`ok ${name} (${nodes} nodes)`);
 }
@@ -274,57 +326,100 @@ try {
   const inStep = await page.locator('figure', {hasText: 'In step: '}).locator('path').first().getAttribute('d');
   assert.deepEqual([inStep.split('M').length - 1, lines], [3, 3], inStep);
   let release = hold();
-  await page.getByRole('button', {name: 'Next'}).focus();
-  await page.keyboard.press('Enter');
+  const [next, previous] = [page.getByRole('button', {name: 'Next'}), page.getByRole('button', {name: 'Previous'})];
+  await press(next);
   // Until the next rows come, the numbers are those of the rows that are shown.
   await page.waitForURL(/offset=100/);
   assert.ok(await page.getByText('1–100 of 5,000').isVisible());
   release();
   await text('101–200 of 5,000');
-  await page.locator('#main').focus();
+  // A button that has nothing to do any more still has the focus.
+  await page.keyboard.press('Shift+Tab');
+  await page.keyboard.press('Enter');
+  await text('1–100 of 5,000');
+  await hasFocus(previous.and(page.locator('[aria-disabled=true]')));
   await page.keyboard.press('/');
   await page.keyboard.type('orders-0042');
   await text('1–1 of 1');
   assert.equal(await page.locator('#filter').inputValue(), 'orders-0042');
   assert.ok(page.url().includes('text=orders-0042'), page.url());
+  await page.keyboard.press('Escape');
+  await text('1–100 of 5,000');
 
-  // What is held, without the token, with a wrong one, and with the right one.
+  // What is held, by keyboard alone: without the token, with a wrong one, and with the right one.
   const held = section({state: 'held', well: false, message: '2 deletions wait for `towline approve databases`', objects: {...zero, held: 2, in_step: 38}});
   const changes = [{key: 'west-shop/a', kind: 'delete', reason: 'gone from the hub'}, {key: EVIL, kind: 'delete', reason: EVIL}];
   let approved = 0;
   answers = {
     '/status': () => status({databases: held}), '/history': history, '/objects/': objects,
     '/held/': () => ({because: null, objects: approved ? [] : changes, digest: `of ${changes.length}`}),
-    '/approve/': (url, request) => {
+    '/approve/': async (url, request) => {
       assert.equal(request.method(), 'POST');
       assert.equal(url.searchParams.get('digest'), 'of 2', 'what was shown is what is approved');
       const given = request.headers().authorization;
       if (!given) return {refused: 401, error: 'changes need the admin token: --token-file FILE'};
       if (given !== 'Bearer sesame') return {refused: 401, error: 'wrong admin token'};
       approved += 1;
+      await gate;
       return {approved: 2, remembered: false, reason: 'the approval covers only what is held now'};
     },
   };
   allowed.push('401');
   await open('');
-  await page.getByRole('link', {name: 'What an approval of databases would do'}).click();
+  const [main, field] = [page.locator('#main'), page.locator('#token')];
+  const wanted = page.getByRole('link', {name: 'What an approval of databases would do'});
+  await wanted.waitFor();
+  // The first stop leads past what is above the content.
+  await page.keyboard.press('Tab');
+  await hasFocus(page.getByRole('link', {name: 'To the content'}));
+  await page.keyboard.press('Enter');
+  await hasFocus(main);
+  await press(wanted);
   await text('these 2 changes');
+  await hasFocus(main);
   await look('held');
   const approve = page.getByRole('button', {name: 'Approve these 2 changes of databases'});
-  await approve.click();
+  await press(approve);
   await text('databases is not approved: changes need the admin token');
+  await hasFocus(field);
+  await look('held-token');
+  // Escape forgets what was typed, and leads back to where the token was asked for.
+  await page.keyboard.press('Shift+Tab');
+  await tabTo(field);
+  await page.keyboard.type('sesame');
+  await page.keyboard.press('Escape');
+  await field.waitFor({state: 'detached'});
+  await hasFocus(approve);
+  await page.keyboard.press('Enter');
+  await hasFocus(field);
+  assert.equal(await field.inputValue(), '');
   await page.keyboard.type('open');
   await page.keyboard.press('Enter');
-  await approve.click();
+  await hasFocus(approve);
+  await page.keyboard.press('Enter');
   await text('databases is not approved: wrong admin token');
+  await hasFocus(field);
   await page.keyboard.type('sesame');
   await page.keyboard.press('Enter');
+  await hasFocus(approve);
   assert.equal(approved, 0);
-  await approve.click();
+  release = hold();
+  await page.keyboard.press('Space');
+  await text('Approving databases …');
+  await page.keyboard.press('Space');
+  release();
   await text('databases: 2 changes are approved; the approval covers only what is held now.');
   await text('Nothing is held.');
-  assert.equal(approved, 1);
+  assert.equal(approved, 1, 'once, however often it was pressed');
+  // The button is gone; Tab goes on in the content.
+  await hasFocus(main);
   await look('approved');
+  // The button for the token opens the field and closes it.
+  const toggle = page.getByRole('button', {name: 'Token'});
+  await press(toggle);
+  await hasFocus(field);
+  await page.keyboard.press('Escape');
+  await hasFocus(toggle);
   const kept = await page.evaluate(() => [document.cookie, localStorage.length, sessionStorage.length]);
   assert.deepEqual(kept, ['', 0, 0]);
 
@@ -333,17 +428,22 @@ try {
   let names = [];
   answers = {
     '/status': () => status({syncsets: {...held, job: 'syncsets'}}), '/history': history,
-    '/held/': () => ({because: null, objects: names.length ? [unreadable] : [{key: 'SelectorSyncSet base', kind: 'many', reason: 'most'}, unreadable], digest: 'd'}),
+    '/held/': () => ({because: null, digest: 'd', objects: [...['base', 'shop'].filter((name) => !names.includes(name))
+      .map((name) => ({key: `SelectorSyncSet ${name}`, kind: 'many', reason: 'most'})), unreadable]}),
     '/approve/': (url) => (names.push(url.searchParams.get('name')), {approved: [{syncset: 'SelectorSyncSet base'}]}),
   };
   await open('#/approve/syncsets');
   await text('An approval does not help');
-  assert.equal(await page.getByRole('button', {name: /^Approve/}).count(), 2);
-  await page.getByRole('button', {name: 'Approve this change of syncsets'}).waitFor();
+  assert.equal(await page.getByRole('button', {name: /^Approve/}).count(), 3);
+  await page.getByRole('button', {name: 'Approve these 2 changes of syncsets'}).waitFor();
   await look('held-syncsets');
-  await page.getByRole('button', {name: 'Approve SelectorSyncSet base'}).click();
+  await press(page.getByRole('button', {name: 'Approve SelectorSyncSet base'}));
   await text('deletions approved: SelectorSyncSet base');
-  await page.getByRole('button', {name: /^Approve/}).first().waitFor({state: 'detached'});
+  await page.getByRole('button', {name: 'Approve this change of syncsets'}).waitFor();
+  // The next one is in its place, and does not get its focus: whoever presses twice approves nothing else.
+  await hasFocus(main);
+  await page.keyboard.press('Enter');
+  await tabTo(page.getByRole('button', {name: 'Approve SelectorSyncSet shop'}));
   assert.deepEqual(names, ['base']);
 
   // The daemon is gone, and back.
@@ -375,21 +475,19 @@ try {
   await text('SelectorSyncSet monitoring');
   await text('7 more are not shown.');
   await look('fleet');
-  // What does not work, and what was not applied: the clusters of the latter can be selected.
+  // By keyboard alone from here on. What does not work, and what was not applied: the clusters of the latter can be selected.
   const ill = page.getByRole('table', {name: 'What fails or does not work'});
   await ill.getByRole('row', {name: /SyncSet team-a\/shop Failed 7 CrashLoopBackOff/}).waitFor();
   assert.equal(await ill.getByRole('button').count(), 2);
-  await page.getByRole('group', {name: 'Failures by state'}).getByRole('button', {name: /Failed/}).click();
+  await press(page.getByRole('group', {name: 'Failures by state'}).getByRole('button', {name: /Failed/}));
   await ill.getByRole('row').nth(2).waitFor({state: 'detached'});
   assert.ok(page.url().includes('failures=Failed'), page.url());
-  await page.getByRole('group', {name: 'Failures by state'}).getByRole('button', {name: 'All'}).click();
-  // By keyboard alone: only those that run, to the one that waits, and to the command that promotes it.
+  await press(page.getByRole('group', {name: 'Failures by state'}).getByRole('button', {name: 'All'}));
+  // Only those that run, to the one that waits, and to the command that promotes it.
   const rolling = page.getByRole('table', {name: 'Rollouts'});
-  await page.getByRole('group', {name: 'Rollouts by state'}).getByRole('button', {name: /Running/}).focus();
-  await page.keyboard.press('Enter');
+  await press(page.getByRole('group', {name: 'Rollouts by state'}).getByRole('button', {name: /Running/}));
   await rolling.getByRole('row').nth(2).waitFor({state: 'detached'});
-  await rolling.getByRole('link', {name: 'towline rollout promote ingress canary'}).focus();
-  await page.keyboard.press('Enter');
+  await press(rolling.getByRole('link', {name: 'towline rollout promote ingress canary'}));
   await page.getByRole('table', {name: 'Waves'}).getByRole('row', {name: 'rest waiting 108 0 0 0 2'}).waitFor();
   await page.getByRole('table', {name: 'Clusters by health'}).getByRole('row', {name: 'Failed 1'}).waitFor();
   await page.getByRole('table', {name: 'Commands'}).getByText('towline rollout promote ingress canary').waitFor();
@@ -397,31 +495,35 @@ try {
   await look('rollout');
   await page.goBack();
   await text('SelectorSyncSet monitoring');
-  await page.getByRole('group', {name: 'Clusters by state'}).getByRole('button', {name: /failing/}).click();
+  await press(page.getByRole('group', {name: 'Clusters by state'}).getByRole('button', {name: /failing/}));
   // A second click before the next page has come does nothing, and the way back is that of the pages that were shown.
-  const [next, previous] = [page.getByRole('button', {name: 'Next'}), page.getByRole('button', {name: 'Previous'})];
   // The rows of the filter have come.
-  await next.and(page.locator(':enabled')).waitFor();
+  const isReady = page.locator('[aria-disabled=false]');
+  await next.and(isReady).waitFor();
   release = hold();
-  await next.click();
+  await press(next);
   await page.waitForURL(/after=team-a%2Fc99/);
-  assert.ok(await next.isDisabled());
+  await page.keyboard.press('Enter');
+  await hasFocus(next.and(page.locator('[aria-disabled=true]')));
   release();
   await text('team-a/c100 and 99 more');
-  await next.click();
+  await next.and(isReady).waitFor();
+  await page.keyboard.press('Enter');
   await text('team-a/c200 and 99 more');
-  await previous.click();
+  await previous.and(isReady).waitFor();
+  await page.keyboard.press('Shift+Tab');
+  await page.keyboard.press('Enter');
   await text('team-a/c100 and 99 more');
   // Loaded again, the page does not know what was before.
   await page.reload();
   await text('team-a/c100 and 99 more');
-  await page.getByRole('button', {name: 'First page'}).click();
+  await press(page.getByRole('button', {name: 'First page'}));
   await text('team-a/c0 and 99 more');
-  await page.getByRole('link', {name: 'team-a/c1', exact: true}).first().click();
+  await press(page.getByRole('table', {name: 'Clusters by name'}).getByRole('link', {name: 'team-a/c1', exact: true}));
   await text('SyncSet team-a/base');
   await page.getByRole('row', {name: /SyncSet team-a\/shop in step .* Failed CrashLoopBackOff: .* 4 more/}).waitFor();
   await look('cluster');
-  await page.getByRole('group', {name: 'Syncsets by health'}).getByRole('button', {name: /Current/}).click();
+  await press(page.getByRole('group', {name: 'Syncsets by health'}).getByRole('button', {name: /Current/}));
   await page.getByRole('table', {name: 'Syncsets'}).getByRole('row').nth(2).waitFor({state: 'detached'});
   await page.getByRole('link', {name: 'SelectorSyncSet monitoring'}).waitFor();
   // As much as there can be of everything, with names that would be markup.
