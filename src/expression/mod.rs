@@ -79,8 +79,8 @@ impl Expression {
 
     /// How many steps it takes at most about an object of which no list has more elements, and that has so many values. A step takes about 0.1 µs.
     fn steps(&self, elements: usize, values: usize) -> usize {
-        let Walk { nodes, in_macros, searches, literals, .. } = self.counted;
-        nodes + in_macros * elements.max(literals) + searches * values
+        let Walk { nodes, in_macros, searches, copies, literals, .. } = self.counted;
+        nodes + in_macros * elements.max(literals) + (searches + copies) * values
     }
 }
 
@@ -113,6 +113,8 @@ struct Walk {
     literals: usize,
     /// Calls that may compare or search a whole object; in a macro, all elements together are no more than that.
     searches: usize,
+    /// How often macros copy the elements of a list, with all that is in them.
+    copies: usize,
 }
 
 impl Walk {
@@ -169,7 +171,9 @@ impl Walk {
             return Err(format!("more than {MOST_MACROS} of the macros {MACROS}"));
         }
         // Each element is also named, asked for and put into the result.
-        self.in_macros += 4;
+        self.in_macros += 3;
+        // `cel` copies an element to name it, and twice more to put it into the result of a filter.
+        self.copies += if size == Size::Object { 3 } else { 1 };
         let variable = comprehension.iter_var.as_str();
         if VARIABLES.contains(&variable) {
             return Err(format!("{variable} as the variable of a macro"));
