@@ -9,12 +9,13 @@
 //! ├─ lease_view                        what this replica has seen of the watched Leases; wakes electors
 //! ├─ election <section>                one Lease for each section: acquires and renews it, opens the section's gate and fence
 //! ├─ sync <name>                       one for each [[sync]] section
-//! │  ├─ events                         writes Events to the local cluster, and where they are granted to the remote one
+//! │  ├─ events                         writes Events on objects, where they are granted
 //! │  ├─ state                          reads and writes what the section remembers beyond its process
 //! │  ├─ dispatcher                     reconciles: one run at a time for a key, many keys at once
 //! │  └─ requeue                        wakes pairs that wait for a cluster, a permission or the refresh of a secret
 //! ├─ lease <name>                      one for each [[lease]] section: renews its Lease while its pod is ready
 //! ├─ status_sync                       where there is [status_sync]
+//! │  ├─ events                         writes Events on objects, where they are granted
 //! │  ├─ state                          reads and writes what the section remembers beyond its process
 //! │  ├─ poller <family>                reads what changed in the database, rolls it up, writes the differences
 //! │  └─ listener                       with notify = true: listens on a connection of its own, and wakes the pollers concerned

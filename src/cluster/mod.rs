@@ -25,6 +25,7 @@ mod credentials;
 mod denied_permissions;
 mod dynamic;
 mod error;
+pub mod events;
 mod fence;
 mod fenced;
 mod held;

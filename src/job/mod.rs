@@ -42,7 +42,7 @@ pub use not_listed::not_listed;
 use permission::{Kinds, Permission};
 #[cfg(test)]
 pub use role::draw;
-pub use role::{Role, STATE};
+pub use role::{EVENTS, Role, STATE};
 
 /// A job that the daemon can do.
 pub trait Job: Send + Sync {

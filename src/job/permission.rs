@@ -11,8 +11,6 @@ use crate::state;
 
 /// The verbs that reading objects and following their changes need.
 pub const READ: [Verb; 3] = [Verb::Get, Verb::List, Verb::Watch];
-/// Events, as RBAC calls them.
-pub const EVENTS: &str = "events.events.k8s.io";
 
 /// A permission that a section needs.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -32,6 +32,9 @@ impl Role {
     }
 }
 
+/// The actor that writes the Events of a section.
+pub const EVENTS: Role = Role::new("events", "", "writes Events on objects, where they are granted");
+
 /// The actor that stores the state of a section.
 pub const STATE: Role = Role::new("state", "", "reads and writes what the section remembers beyond its process");
 

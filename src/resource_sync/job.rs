@@ -11,6 +11,7 @@ use futures::{FutureExt, StreamExt, stream};
 
 use super::config::{Metadata, Scope, SyncConfig, conflicts};
 use crate::actor::{Backoff, ChildSpec, Dispatcher, Inbox, KeyInbox, Limits, key_mailbox, mailbox};
+use crate::cluster::events::{EVENT_CAPACITY, EVENTS, ObjectEvent, write_events};
 use crate::cluster::{
     BuiltIn, Cluster, Error, Fence, Kind, ObjectKey, Objection, Verb, WatchId, WatchRegistry, WatchSpec,
 };
@@ -19,11 +20,10 @@ use crate::config::source::Node;
 use crate::config::{ClusterName, ResourceId, SectionName};
 use crate::job::check::{Surroundings, check_identity, say};
 use crate::job::command::JobCommand;
-use crate::job::permission::{EVENTS, Finding, Kinds, Permission, PermissionPlace, READ, Reviewer, check_state};
+use crate::job::permission::{Finding, Kinds, Permission, PermissionPlace, READ, Reviewer, check_state};
 use crate::job::{self, Config, Job, Reading, Role, Sections, Whole, Wiring};
 use crate::resource_sync::metrics;
 use crate::resource_sync::plan::names::{Mapping, PairKey};
-use crate::resource_sync::run::section::events::{EVENT_CAPACITY, PairEvent, write_events};
 use crate::resource_sync::run::section::requeue::run_requeue;
 use crate::resource_sync::run::section::{Section, Watches};
 use crate::resource_sync::status::queue_metrics::QueueMetrics;
@@ -72,7 +72,7 @@ impl Job for SyncJob {
 
     fn roles(&self) -> &'static [Role] {
         const BELOW: &[Role] = &[
-            Role::new("events", "", "writes Events to the local cluster, and where they are granted to the remote one"),
+            job::EVENTS,
             job::STATE,
             Role::new("dispatcher", "", "reconciles: one run at a time for a key, many keys at once"),
             Role::new("requeue", "", "wakes pairs that wait for a cluster, a permission or the refresh of a secret"),
@@ -231,7 +231,7 @@ struct WiredSection {
     section: Arc<Section>,
     dispatcher: SyncDispatcher,
     inbox: KeyInbox<PairKey>,
-    events: Inbox<PairEvent>,
+    events: Inbox<ObjectEvent>,
     report: Arc<SyncReport>,
 }
 
@@ -329,11 +329,11 @@ impl WiredSection {
             .stall_after(FROZEN_AFTER);
             let for_requeue = Arc::clone(&section);
             let requeue = ChildSpec::new("requeue", move |scope| run_requeue(Arc::clone(&for_requeue), scope));
-            let (for_events, event_inbox) = (Arc::clone(&section), events.clone());
+            let event_inbox = events.clone();
             let events = ChildSpec::new("events", move |scope| {
                 // The first child is drained last, so the section runs until all others have ended.
                 let _running = &running;
-                write_events(Arc::clone(&for_events), event_inbox.clone(), scope)
+                write_events(event_inbox.clone(), scope)
             })
             .gauge(events.gauge());
             let for_state = Arc::clone(&section);

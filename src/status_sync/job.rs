@@ -15,7 +15,8 @@ use super::run::database::{Listener, check_database};
 use super::run::identity::HubIdentification;
 use super::run::poller::{KeyFollower, Poller, SectionContext};
 use super::status::StatusSyncReport;
-use crate::actor::{ChildSpec, KeyInbox, key_mailbox};
+use crate::actor::{ChildSpec, Inbox, KeyInbox, key_mailbox, mailbox};
+use crate::cluster::events::{EVENT_CAPACITY, EVENTS, ObjectEvent, write_events};
 use crate::cluster::{Cluster, Kind, ObjectKey, Verb, Watch, WatchId, WatchRegistry, WatchSpec};
 use crate::config::fault::{Fault, Problem};
 use crate::config::source::Node;
@@ -23,7 +24,7 @@ use crate::config::{ClusterName, ElectionConfig, ResourceId, SectionName};
 use crate::db::Database;
 use crate::job::check::{Surroundings, check_identity, say};
 use crate::job::command::JobCommand;
-use crate::job::permission::{EVENTS, Kinds, Permission, PermissionPlace, READ, Reviewer, check_state};
+use crate::job::permission::{Kinds, Permission, PermissionPlace, READ, Reviewer, check_state};
 use crate::job::{self, Config, Job, Reading, Role, Sections, Whole, Wiring};
 use crate::state::{StateStore, keep};
 use crate::telemetry::Metric;
@@ -64,6 +65,7 @@ impl Job for StatusSyncJob {
 
     fn roles(&self) -> &'static [Role] {
         const BELOW: &[Role] = &[
+            job::EVENTS,
             job::STATE,
             Role::new("poller", "<family>", "reads what changed in the database, rolls it up, writes the differences"),
             Role::new(
@@ -213,6 +215,7 @@ struct WiredStatusSync {
     pollers: Vec<(Arc<Poller>, KeyInbox<ObjectKey>)>,
     listener: Option<Arc<Listener>>,
     report: Arc<StatusSyncReport>,
+    events: Inbox<ObjectEvent>,
     shared: Arc<SectionContext>,
 }
 
@@ -228,6 +231,7 @@ fn wire(config: &StatusSyncConfig, wiring: &mut Wiring<'_>) -> WiredStatusSync {
     let database = Database::new(config.database.clone()).answering_within(config.statement_timeout);
     let identification =
         Arc::new(HubIdentification::new(config.name.clone(), hub, store, database.clone(), config.families.clone()));
+    let (event_mailbox, events) = mailbox(EVENT_CAPACITY);
     let shared = Arc::new(SectionContext {
         database,
         permits,
@@ -237,6 +241,7 @@ fn wire(config: &StatusSyncConfig, wiring: &mut Wiring<'_>) -> WiredStatusSync {
         approvals: watch::Sender::new(0),
         fence,
         identification,
+        events: event_mailbox,
     });
     let mut pollers = Vec::new();
     for family in &config.families {
@@ -262,7 +267,7 @@ fn wire(config: &StatusSyncConfig, wiring: &mut Wiring<'_>) -> WiredStatusSync {
     let hints: Vec<_> = all.iter().map(|poller| (poller.family(), poller.hints())).collect();
     let listener = config.notify.then(|| Arc::new(Listener::new(shared.database.clone(), &hints)));
     let report = Arc::new(StatusSyncReport::new(config.name.clone(), Arc::clone(&shared), all, listener.clone()));
-    WiredStatusSync { pollers, listener, report, shared }
+    WiredStatusSync { pollers, listener, report, events, shared }
 }
 
 /// The watch of the kind that a family writes. It holds digests, so no other job can share it.
@@ -286,7 +291,7 @@ impl WiredStatusSync {
 
     /// The section's supervisor. The watches belong to their cluster.
     fn into_child(self) -> ChildSpec {
-        let Self { pollers, listener, shared, report: _ } = self;
+        let Self { pollers, listener, events, shared, report: _ } = self;
         ChildSpec::supervisor("status_sync", move || {
             // Without an election no other replica can have run the section in between.
             shared.identification.begin(shared.fence.is_none());
@@ -295,6 +300,9 @@ impl WiredStatusSync {
                 let identification = Arc::clone(&identification);
                 keep(Arc::clone(identification.store()), scope, async move || identification.changed())
             });
+            let event_inbox = events.clone();
+            let events =
+                ChildSpec::new("events", move |scope| write_events(event_inbox.clone(), scope)).gauge(events.gauge());
             let listener = listener
                 .clone()
                 .map(|listener| ChildSpec::new("listener", move |scope| Arc::clone(&listener).run(scope)));
@@ -306,9 +314,9 @@ impl WiredStatusSync {
                 })
                 .gauge(gauge)
             });
-            // Children drain in reverse order: the listener stops first, then the pollers, and the state last, because
+            // Children drain in reverse order: the listener stops first, then the pollers, and the state after them, because
             // pollers change it.
-            std::iter::once(state).chain(pollers).chain(listener).collect()
+            [events, state].into_iter().chain(pollers).chain(listener).collect()
         })
     }
 }

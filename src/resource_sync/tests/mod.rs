@@ -17,12 +17,12 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::actor::{Inbox, KeyInbox, Outcome, Reconcile, key_mailbox, mailbox};
+use crate::cluster::events::ObjectEvent;
 use crate::cluster::watch::scripted::Script;
 use crate::cluster::{Cluster, ObjectKey, Watch, WatchId};
 use crate::config::ResourceId;
 use crate::resource_sync::config::SyncConfig;
 use crate::resource_sync::plan::names::PairKey;
-use crate::resource_sync::run::section::events::PairEvent;
 use crate::resource_sync::run::section::run::Running;
 use crate::resource_sync::run::section::{Section, Watches};
 use crate::state::Keeping;
@@ -45,7 +45,7 @@ struct Harness {
     hub: Script,
     edge: Script,
     inbox: KeyInbox<PairKey>,
-    _events: Inbox<PairEvent>,
+    _events: Inbox<ObjectEvent>,
     /// Keeps the section running.
     running: Option<Running>,
 }

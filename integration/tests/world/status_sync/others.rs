@@ -103,10 +103,12 @@ fn a_manager_that_keeps_writing_a_field_of_ours_is_counted_and_named_once() {
         let events: Api<Event> = Api::namespaced(stage.world.client.clone(), &stage.name);
         let notes = eventually("the Event", LIMIT, async || {
             let all = events.list(&ListParams::default()).await.map_err(|error| error.to_string())?;
+            // Without the UID, `kubectl describe` does not show it.
+            let is_about_it = |event: &Event| event.regarding.as_ref().is_some_and(|of| of.uid.as_ref() == Some(&uid));
             let notes: Vec<String> = all
                 .items
                 .into_iter()
-                .filter(|event| event.reason.as_deref() == Some("Contended"))
+                .filter(|event| event.reason.as_deref() == Some("Contended") && is_about_it(event))
                 .filter_map(|event| event.note)
                 .collect();
             if notes.is_empty() { Err("none".to_owned()) } else { Ok(notes) }

@@ -9,7 +9,7 @@
 //! - `identity` checks that the section talks to the same two clusters as before, and that no other daemon runs it; `protection`
 //!   limits how many objects one mistake can delete or overwrite.
 //! - `namespaces` decides whether a local namespace is ours and may be deleted, with the help of the index `namespace_use`.
-//! - `events` writes Events.
+//! - `events` says what is told in Events.
 //! - `commands` are those of operators, and `settings` compares the configuration with that of the last run.
 
 mod commands;
@@ -30,6 +30,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 
 use crate::actor::KeyMailbox;
+use crate::cluster::events::EventMailbox;
 use crate::cluster::{Cluster, FIELD_MANAGER, Fence, Kind, Store, Watch, WatchSpec};
 use crate::config::{ClusterName, SectionName};
 use crate::resource_sync::config::SyncConfig;
@@ -39,7 +40,6 @@ use crate::resource_sync::plan::policy::Policy;
 use crate::resource_sync::run::index::Index;
 use crate::resource_sync::run::index::expectations::Caches;
 use crate::state::{Keeping, StateStore};
-use events::{EventMailbox, PairEvent};
 use namespace_use::NamespaceUse;
 use protection::Sources;
 pub(crate) use run::Mode;
@@ -363,13 +363,5 @@ impl Section {
             Direction::Spec => &self.config.local,
             Direction::Status => &self.config.remote,
         }
-    }
-
-    /// Emits an Event. A full mailbox drops and counts it.
-    pub(crate) fn emit_event(&self, event: PairEvent) {
-        if self.config.dry_run {
-            return;
-        }
-        self.events.offer(event);
     }
 }

@@ -191,7 +191,9 @@ impl<'p> Apply<'p> {
             cluster: context.hub.cluster(),
             kind: Arc::clone(kind),
             subresource: if is_subresource { "status" } else { "" },
+            uid: context.hub.targets().get(&object).map(|shown| Arc::clone(&shown.uid)),
             object,
+            events: context.shared.events.clone(),
             report: context.reporter.sender(),
         })
     }

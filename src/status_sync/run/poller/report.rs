@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::ObjectReference;
-use kube::runtime::events::{Event, EventType, Recorder, Reporter as EventReporter};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -13,9 +11,8 @@ use tokio::time::Instant;
 use super::family_guard::FamilyGuard;
 use super::table::Table;
 use super::write::Written;
-use crate::cluster::{
-    Cluster, Error as ClusterError, FIELD_MANAGER, Kind, ObjectKey, Objection, Retry, Verb, full_text,
-};
+use crate::cluster::events::{EventMailbox, EventType, ObjectEvent};
+use crate::cluster::{Cluster, Error as ClusterError, Kind, ObjectKey, Objection, Retry, Verb, full_text};
 use crate::db;
 use crate::guard::HeldChanges;
 use crate::status::{ObjectState, Objects};
@@ -281,40 +278,25 @@ pub(super) struct ConflictReport {
     /// The subresource that has our fields: `status`, or empty.
     pub(super) subresource: &'static str,
     pub(super) object: ObjectKey,
+    pub(super) uid: Option<Arc<str>>,
+    pub(super) events: EventMailbox,
     pub(super) report: watch::Sender<FamilyReport>,
 }
 
 impl ConflictReport {
-    /// Looks up the other writer, and reports it: once per object, in the log, in the report and as an Event. Failures are not retried, since the corrections are counted anyway. Must
-    /// be called before our write corrects the fields, because that removes the other writer from `managedFields`.
+    /// Looks up the other writer, and reports it: once per object, in the log, in the report and as an Event. Must be called before our
+    /// write corrects the fields, because that removes the other writer from `managedFields`.
     pub(super) async fn send(self) {
-        let Some(session) = self.cluster.session() else { return };
-        let client = session.connection.client();
-        let managers = self.cluster.other_managers(&self.kind, &self.object, &[self.subresource]).await;
+        let Self { family, cluster, kind, subresource, object: key, uid, events, report } = self;
+        let managers = cluster.other_managers(&kind, &key, &[subresource]).await;
         let who = match managers.as_slice() {
             [] => "another field manager".to_owned(),
             names => format!("field manager {}", names.join(", ")),
         };
-        let (family, object) = (self.family.as_str(), &self.object);
-        tracing::warn!(family, %object, who, "another writer keeps changing fields that the database decides");
-        self.report.send_modify(|report| report.conflicts.add(1, || format!("{object}: {who}")));
-        let reference = ObjectReference {
-            api_version: Some(self.kind.resource.api_version.clone()),
-            kind: Some(self.kind.resource.kind.clone()),
-            namespace: (!object.namespace.is_empty()).then(|| object.namespace.to_string()),
-            name: Some(object.name.to_string()),
-            ..ObjectReference::default()
-        };
-        let event = Event {
-            type_: EventType::Warning,
-            reason: "Contended".into(),
-            note: Some(format!("{who} keeps changing fields that the hub's database decides; they are set back")),
-            action: "Sync".into(),
-            secondary: None,
-        };
-        let reporter = EventReporter { controller: FIELD_MANAGER.into(), instance: None };
-        if let Err(error) = Recorder::new(client, reporter).publish(&event, &reference).await {
-            tracing::debug!(family, %object, %error, "event was not written");
-        }
+        tracing::warn!(family = family.as_str(), object = %key, who, "another writer keeps changing fields that the database decides");
+        report.send_modify(|report| report.conflicts.add(1, || format!("{key}: {who}")));
+        let note = format!("{who} keeps changing fields that the hub's database decides; they are set back");
+        let severity = EventType::Warning;
+        events.offer(ObjectEvent { cluster, kind, key, uid, severity, reason: "Contended", action: "Sync", note });
     }
 }

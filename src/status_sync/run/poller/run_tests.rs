@@ -13,7 +13,7 @@ use super::actor::wait_until_ready;
 use super::pass::recheck;
 use super::state::PollerState;
 use super::{FamilyReport, KeyFollower, Poller, SectionContext};
-use crate::actor::{Scope, key_mailbox};
+use crate::actor::{Scope, key_mailbox, mailbox};
 use crate::cluster::watch::scripted::Script;
 use crate::cluster::{Cluster, ObjectKey, Watch, WatchId, WatchSpec};
 use crate::config::SectionName;
@@ -51,6 +51,7 @@ pub(super) fn poller_of(port: u16, interval: Duration) -> (Arc<Poller>, Script) 
         approvals: watch::Sender::new(0),
         fence: None,
         identification,
+        events: mailbox(1).0,
     };
     (Arc::new(Poller::new(StatusFamily::Policies, Arc::new(shared), Watch::new(id, cluster), None)), script)
 }

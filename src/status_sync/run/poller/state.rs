@@ -11,6 +11,7 @@ use super::hub_watches::HubWatches;
 use super::report::Reporter;
 use super::table::Table;
 use crate::actor::KeyInbox;
+use crate::cluster::events::EventMailbox;
 use crate::cluster::{Demand, Fence, Identification, ObjectKey};
 use crate::db::Database;
 use crate::status::NotReady;
@@ -37,6 +38,8 @@ pub struct SectionContext {
     pub fence: Option<Fence>,
     /// Whether the section may write to this hub.
     pub identification: Arc<HubIdentification>,
+    /// What is told of objects in Events.
+    pub events: EventMailbox,
 }
 
 /// The parts of one family's poller.
