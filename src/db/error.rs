@@ -3,7 +3,6 @@
 //! An error's own text does not repeat its source's: logs and reports show the whole chain.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -232,12 +231,6 @@ pub(super) enum ConnectError {
     /// The disk hangs.
     #[error("timed out reading the database URL or its certificates")]
     NotRead,
-    /// A certificate or key file can't be read.
-    #[error("failed to read {}", path.display())]
-    Certificate { path: PathBuf, source: rustls::pki_types::pem::Error },
-    /// The certificates and keys don't form a valid TLS configuration.
-    #[error("failed to set up TLS")]
-    Tls { source: Box<dyn std::error::Error + Send + Sync> },
     /// The list of ways to connect is empty.
     #[error("no way to connect")]
     NoWay,

@@ -1,27 +1,24 @@
 //! TLS to a database, with the verification modes of `sslmode`.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{self, CryptoProvider};
-use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, SignatureScheme};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::Error;
-use super::error::ConnectError;
 use super::url::{DatabaseUrl, Roots, TlsMode};
-use crate::http::certificates;
+use crate::http::{TrustError, showing, trusted};
 
 /// Reads the certificates that the URL names, and returns what makes TLS connections with them.
 pub(super) fn connector(url: &DatabaseUrl) -> Result<MakeRustlsConnect, Error> {
     let provider = Arc::new(crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
-        .map_err(failed)?;
+        .map_err(|source| Error::unconnected(TrustError::SetUp(source)))?;
     let lax = |issuers| Arc::new(AnyName { issuers, provider: Arc::clone(&provider) });
     let verifier: Arc<dyn ServerCertVerifier> = match url.tls {
         TlsMode::Disable | TlsMode::Allow | TlsMode::Prefer | TlsMode::Require => lax(None),
@@ -31,11 +28,7 @@ pub(super) fn connector(url: &DatabaseUrl) -> Result<MakeRustlsConnect, Error> {
     let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
     let mut config = match &url.client {
         None => builder.with_no_client_auth(),
-        Some((certificate, key)) => {
-            let chain = certificates(certificate).map_err(|error| unreadable(certificate, error))?;
-            let key = PrivateKeyDer::from_pem_file(key).map_err(|error| unreadable(key, error))?;
-            builder.with_client_auth_cert(chain, key).map_err(failed)?
-        }
+        Some((certificate, key)) => showing(builder, certificate, key).map_err(Error::unconnected)?,
     };
     // A server refuses `sslnegotiation=direct` without this, and ignores it otherwise.
     config.alpn_protocols = vec![b"postgresql".to_vec()];
@@ -43,27 +36,12 @@ pub(super) fn connector(url: &DatabaseUrl) -> Result<MakeRustlsConnect, Error> {
 }
 
 fn web_pki(url: &DatabaseUrl, provider: &Arc<CryptoProvider>) -> Result<Arc<WebPkiServerVerifier>, Error> {
-    let mut roots = RootCertStore::empty();
-    match &url.roots {
-        Roots::File(path) => {
-            for certificate in certificates(path).map_err(|error| unreadable(path, error))? {
-                roots.add(certificate).map_err(failed)?;
-            }
-        }
-        Roots::System => {
-            // Unreadable certificates are skipped; if none is left, the verifier reports that.
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        }
-    }
-    WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider)).build().map_err(failed)
-}
-
-fn unreadable(path: &Path, source: pem::Error) -> Error {
-    Error::unconnected(ConnectError::Certificate { path: path.to_owned(), source })
-}
-
-fn failed(error: impl std::error::Error + Send + Sync + 'static) -> Error {
-    Error::unconnected(ConnectError::Tls { source: Box::new(error) })
+    let roots = match &url.roots {
+        Roots::File(path) => trusted(false, Some(path)),
+        Roots::System => trusted(true, None),
+    };
+    let roots = Arc::new(roots.map_err(Error::unconnected)?);
+    WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(provider)).build().map_err(Error::unconnected)
 }
 
 /// Verifies that the server holds the certificate's key, but not that the certificate names the host.

@@ -1,12 +1,13 @@
-//! The certificate authorities that a client trusts.
+//! The certificate authorities that a client trusts, and the certificate that it shows.
 
 use std::path::{Path, PathBuf};
 
+use rustls::client::WantsClientCert;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{ClientConfig, ConfigBuilder, RootCertStore};
 
-/// Why the trusted certificate authorities can't be loaded.
+/// Why the certificates of a client can't be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
     /// The file could not be read, or contains no certificate.
@@ -36,36 +37,46 @@ pub fn client_config_as(
     authorities: Option<&Path>,
     identity: Option<(&Path, &Path)>,
 ) -> Result<ClientConfig, TrustError> {
-    let mut roots = RootCertStore::empty();
-    // Unreadable certificates are skipped.
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    if let Some(path) = authorities {
-        for certificate in certificates(path).map_err(|source| unread(path, source))? {
-            roots.add(certificate).map_err(|source| TrustError::Use { path: path.to_owned(), source })?;
-        }
-    }
-    if roots.is_empty() {
-        return Err(TrustError::Nobody);
-    }
+    let roots = trusted(true, authorities)?;
     let provider = rustls::crypto::ring::default_provider().into();
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let builder = builder.map_err(TrustError::SetUp)?.with_root_certificates(roots);
     let Some((certificate, key)) = identity else { return Ok(builder.with_no_client_auth()) };
+    showing(builder, certificate, key)
+}
+
+/// The authorities of the system, if they are meant, and those in the file: at least one. Blocks.
+pub fn trusted(of_system: bool, file: Option<&Path>) -> Result<RootCertStore, TrustError> {
+    let mut roots = RootCertStore::empty();
+    if of_system {
+        // Unreadable certificates are skipped.
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    }
+    if let Some(path) = file {
+        for certificate in certificates(path)? {
+            roots.add(certificate).map_err(|source| TrustError::Use { path: path.to_owned(), source })?;
+        }
+    }
+    if roots.is_empty() { Err(TrustError::Nobody) } else { Ok(roots) }
+}
+
+/// A client that shows the certificate of a PEM file, with the key of another. Blocks.
+pub fn showing(
+    builder: ConfigBuilder<ClientConfig, WantsClientCert>,
+    certificate: &Path,
+    key: &Path,
+) -> Result<ClientConfig, TrustError> {
     // The decoder's error may quote a line of the key.
     let private = PrivateKeyDer::from_pem_file(key).map_err(|_| TrustError::Key { path: key.to_owned() })?;
-    let chain = certificates(certificate).map_err(|source| unread(certificate, source))?;
-    let shown = builder.with_client_auth_cert(chain, private);
+    let shown = builder.with_client_auth_cert(certificates(certificate)?, private);
     shown.map_err(|source| TrustError::Use { path: certificate.to_owned(), source })
 }
 
-/// The certificates of a PEM file: at least one. Blocks.
-pub fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, pem::Error> {
-    let found: Vec<_> = CertificateDer::pem_file_iter(path)?.collect::<Result<_, _>>()?;
-    if found.is_empty() { Err(pem::Error::NoItemsFound) } else { Ok(found) }
-}
-
-fn unread(path: &Path, source: pem::Error) -> TrustError {
-    TrustError::Read { path: path.to_owned(), source }
+/// The certificates of a PEM file: at least one.
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TrustError> {
+    let read = || CertificateDer::pem_file_iter(path)?.collect::<Result<Vec<_>, _>>();
+    let found = read().and_then(|found| if found.is_empty() { Err(pem::Error::NoItemsFound) } else { Ok(found) });
+    found.map_err(|source| TrustError::Read { path: path.to_owned(), source })
 }
 
 #[cfg(test)]
