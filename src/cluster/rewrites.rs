@@ -47,8 +47,14 @@ impl Rewrites {
         self.is_slow
     }
 
+    /// For how long the conflict lasts unless another rewrite is needed; `None` if there is none.
+    pub fn calm_in(&self, now: Instant, within: Duration) -> Option<Duration> {
+        let left = (*self.times.back().filter(|_| self.is_slow)? + within).saturating_duration_since(now);
+        (!left.is_zero()).then_some(left)
+    }
+
     fn expire(&mut self, now: Instant, within: Duration) {
-        let is_old = |when: &Instant| now.saturating_duration_since(*when) > within;
+        let is_old = |when: &Instant| now.saturating_duration_since(*when) >= within;
         if self.times.back().is_some_and(is_old) {
             self.is_slow = false;
         }

@@ -4,7 +4,8 @@
 //! before and nothing new was asked for since: neither has the remote object changed ([`order`]), nor what is copied from the
 //! local side ([`Effect`]). What it was undone with, and on which object, does not count: another client may undo something else
 //! each time, or make the object anew. Each part of a pair that can be undone has its own [`Rewrites`], which slow them down, so that
-//! a contended part does not delay the others. Pure: the caller passes the time in.
+//! a contended part does not delay the others. It is contended for as long as they are slow; meanwhile it is known who undoes it, and
+//! nobody is asked again. Pure: the caller passes the time in.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -21,6 +22,7 @@ use super::server_result::{of_content, of_status};
 use super::step::{Contended, Step};
 use crate::cluster::Object;
 use crate::cluster::rewrites::{Rewrites, WITHIN};
+use crate::resource_sync::metrics::Direction;
 
 /// What a step writes, as far as it can be undone.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +34,13 @@ pub struct Effect {
     drifted: bool,
     /// It is written for a reason of our own, and is never a rewrite.
     ours: bool,
+}
+
+impl Effect {
+    /// What is written as the remote object orders it.
+    pub(crate) fn of(what: Contended) -> Self {
+        Self { what, source: 0, drifted: false, ours: false }
+    }
 }
 
 /// The fields of the content that differ now, in words; empty where none does.
@@ -70,6 +79,17 @@ fn hash_of(value: impl Hash) -> u64 {
     hasher.finish()
 }
 
+/// Hash of the labels and annotations that the remote object orders.
+fn metadata(observed: &Observed, policy: &Policy) -> u64 {
+    let of = |remote: &Arc<Object>| desired_metadata(remote, &observed.pair.local, policy, &observed.clusters);
+    hash_of(observed.remote_object().map(of))
+}
+
+/// Hash of all that the remote object orders: what the local cluster accepts or rejects.
+pub fn whole_order(observed: &Observed, policy: &Policy) -> u64 {
+    hash_of((order(observed.remote_object().map(Arc::as_ref)), metadata(observed, policy)))
+}
+
 /// Hash of what the remote object orders, as the cache shows it: nothing that a section writes is in it.
 pub fn order(remote: Option<&Object>) -> u64 {
     hash_of(remote.map(|remote| (&remote.uid, remote.deleting, &remote.content)))
@@ -77,23 +97,19 @@ pub fn order(remote: Option<&Object>) -> u64 {
 
 pub fn effects(step: &Step, observed: &Observed, policy: &Policy) -> Vec<Effect> {
     let server_result = &observed.server_result;
-    let copied = |what, source| Effect { what, source, drifted: false, ours: false };
-    let ordered = |what| vec![copied(what, 0)];
+    let copied = |what, source| Effect { source, ..Effect::of(what) };
+    let ordered = |what| vec![Effect::of(what)];
     let uid = observed.remote_object().map(|remote| &remote.uid);
-    let metadata = || {
-        let of = |remote: &Arc<Object>| desired_metadata(remote, &observed.pair.local, policy, &observed.clusters);
-        hash_of(observed.remote_object().map(of))
-    };
     match step {
         Step::PatchLocal(change) => {
             let Some(remote) = observed.remote_object() else { return Vec::new() };
             let content = change.content.as_ref().map(|_| Effect {
                 drifted: server_result.is_rewrite(remote),
                 ours: server_result.content_is_written_again(),
-                ..copied(Contended::Content, 0)
+                ..Effect::of(Contended::Content)
             });
             let metadata = (!change.labels.is_empty() || !change.annotations.is_empty())
-                .then(|| copied(Contended::Metadata, metadata()));
+                .then(|| copied(Contended::Metadata, metadata(observed, policy)));
             content.into_iter().chain(metadata).collect()
         }
         Step::WriteRemoteStatus => vec![Effect {
@@ -107,7 +123,7 @@ pub fn effects(step: &Step, observed: &Observed, policy: &Policy) -> Vec<Effect>
         Step::CreateNamespace => ordered(Contended::Namespace),
         Step::AdoptLocal(_) => ordered(Contended::Adoption),
         Step::NoteError(None) => ordered(Contended::SyncError),
-        Step::NoteError(Some(_)) => vec![copied(Contended::Rejection, metadata())],
+        Step::NoteError(Some(_)) => vec![copied(Contended::Rejection, metadata(observed, policy))],
         Step::RenewMarks(renewal) => ordered(Contended::Marks(renewal.place)),
         Step::UploadSecret(name) | Step::NoteSecretHash(name) => {
             let Some(secret) = observed.secrets.iter().find(|secret| secret.name == *name) else { return Vec::new() };
@@ -131,9 +147,15 @@ struct Conflict {
     /// What was copied by the last write for the present order.
     source: Option<u64>,
     rewrites: Rewrites,
+    /// Since when the part is contended, and who does what, as it was told. Both count for as long as the conflict lasts.
+    told: Option<(Instant, String)>,
 }
 
 impl Conflict {
+    fn contention(&self, now: Instant) -> Option<&(Instant, String)> {
+        self.told.as_ref().filter(|_| self.rewrites.calm_in(now, WITHIN).is_some())
+    }
+
     fn is_rewrite(&self, effect: &Effect) -> bool {
         !effect.ours && (effect.drifted || self.source == Some(effect.source))
     }
@@ -173,16 +195,24 @@ impl ConflictTracker {
         if conflict.is_rewrite(effect) { conflict.rewrites.wait(now, WITHIN) } else { None }
     }
 
-    /// Whether the part is contended if the write is sent now.
+    /// Whether the part becomes contended if the write is sent now, and that was not told yet.
     pub fn would_contend(&mut self, effect: &Effect, now: Instant) -> bool {
-        let conflict = self.parts.get_mut(&effect.what);
-        conflict.is_some_and(|conflict| conflict.is_rewrite(effect) && conflict.rewrites.would_contend(now, WITHIN))
+        let conflict = self.parts.get_mut(&effect.what).filter(|conflict| conflict.is_rewrite(effect));
+        conflict
+            .is_some_and(|conflict| conflict.contention(now).is_none() && conflict.rewrites.would_contend(now, WITHIN))
     }
 
     /// Records that a write is sent. `None` if it is no rewrite; otherwise whether the part is contended by now.
     pub fn sent(&mut self, effect: &Effect, now: Instant) -> Option<bool> {
         let conflict = self.parts.entry(effect.what.clone()).or_default();
         conflict.is_rewrite(effect).then(|| conflict.rewrites.sent(now, WITHIN))
+    }
+
+    /// Records who does what with a part that becomes contended with the write that is sent now.
+    pub fn told(&mut self, what: &Contended, cause: String, now: Instant) {
+        if let Some(conflict) = self.parts.get_mut(what) {
+            conflict.told = Some((now, cause));
+        }
     }
 
     /// Records that a write was acknowledged.
@@ -209,14 +239,39 @@ impl Conflicts {
         self.0.get_mut(key)?.wait(effect, now)
     }
 
-    /// Whether the part is contended if the write is sent now.
+    /// Whether the part becomes contended if the write is sent now, and that was not told yet.
     pub fn would_contend(&mut self, key: &PairKey, effect: &Effect, now: Instant) -> bool {
         self.0.get_mut(key).is_some_and(|tracker| tracker.would_contend(effect, now))
     }
 
     /// The conflicts of a pair that is written.
     pub fn of(&mut self, key: &PairKey, order: impl FnOnce() -> u64, now: Instant) -> &mut ConflictTracker {
-        self.0.entry(key.clone()).or_insert_with(|| ConflictTracker::new(order(), now))
+        let tracker = self.0.entry(key.clone()).or_insert_with(|| ConflictTracker::new(order(), now));
+        tracker.used = now;
+        tracker
+    }
+
+    fn parts(&self, key: &PairKey) -> impl Iterator<Item = (&Contended, &Conflict)> {
+        self.0.get(key).into_iter().flat_map(|tracker| &tracker.parts)
+    }
+
+    /// Since when a part of the pair is contended; with a direction, one that is written in it.
+    pub fn contended_since(&self, key: &PairKey, direction: Option<Direction>, now: Instant) -> Option<Instant> {
+        let is_meant = |what: &Contended| direction.is_none_or(|direction| what.direction() == direction);
+        let contended = self.parts(key).filter(|(what, _)| is_meant(what));
+        contended.filter_map(|(_, conflict)| Some(conflict.contention(now)?.0)).min()
+    }
+
+    /// Who does what with the contended parts of the pair, in one sentence; `None` if none is.
+    pub fn cause(&self, key: &PairKey, now: Instant) -> Option<String> {
+        let told = self.parts(key).filter_map(|(_, conflict)| Some(conflict.contention(now)?.1.as_str()));
+        let told: Vec<&str> = told.collect();
+        (!told.is_empty()).then(|| told.join("; "))
+    }
+
+    /// When no part of the pair is contended any more, unless one has to be written again; `None` if none is.
+    pub fn calm_in(&self, key: &PairKey, now: Instant) -> Option<Duration> {
+        self.parts(key).filter_map(|(_, conflict)| conflict.rewrites.calm_in(now, WITHIN)).max()
     }
 
     /// Forgets pairs of which no run took care for so long that the rewrites before it do not count any more.
@@ -230,7 +285,7 @@ mod tests {
     use super::*;
 
     fn effect(what: Contended, source: u64) -> Effect {
-        Effect { what, source, drifted: false, ours: false }
+        Effect { source, ..Effect::of(what) }
     }
 
     fn tracker() -> (ConflictTracker, Instant) {

@@ -19,7 +19,7 @@ use crate::resource_sync::metrics::{self, Direction};
 use crate::resource_sync::plan::elsewhere::Elsewhere;
 use crate::resource_sync::plan::names::PairKey;
 use crate::resource_sync::plan::waits::Waits;
-use crate::resource_sync::run::index::table::{Lags, Pair};
+use crate::resource_sync::run::index::table::{Lags, Pair, Table};
 use crate::resource_sync::run::index::unkept::UnkeptFields;
 use crate::resource_sync::run::section::Mode;
 use crate::resource_sync::run::section::Section;
@@ -135,13 +135,13 @@ impl SyncReport {
         let objects = self.section.index(|index| {
             let table = &index.table;
             let rows = table.pairs().map(|(key, pair)| {
-                let (state, since) = pair.shown(now);
+                let (state, since) = table.shown(key, pair, now);
                 (key, pair, state, Some(since))
             });
             let mut objects = Objects::of(rows, now, |key, pair, state, since| {
                 let sentence = || pair.waits.as_ref()?.sentence(&key.local);
                 waiting = waiting.take().or_else(sentence);
-                self.listed(key, pair, state, since, unanswered)
+                self.listed(table, (key, pair), state, since, unanswered)
             });
             let Lags { spec, status } = table.oldest_pending(now);
             objects.oldest = spec.max(status).max(table.longest_failing(now));
@@ -153,8 +153,8 @@ impl SyncReport {
     /// An object, described where it is not in step.
     fn listed(
         &self,
-        key: &PairKey,
-        pair: &Pair,
+        table: &Table,
+        (key, pair): (&PairKey, &Pair),
         state: ObjectState,
         since: Option<Instant>,
         unanswered: Option<&ClusterName>,
@@ -163,8 +163,8 @@ impl SyncReport {
         let waits = match (&pair.waits, state) {
             (_, ObjectState::InStep) => return object,
             (Some(waits), state) if state != ObjectState::Pending => (**waits).clone(),
-            _ => match pair.contention(now).filter(|_| unanswered.is_none()) {
-                Some(contention) => Waits::contended(contention.cause()),
+            _ => match table.conflicts.cause(key, now).filter(|_| unanswered.is_none()) {
+                Some(cause) => Waits::contended(cause),
                 None => Waits::pending(unanswered.map(ClusterName::as_str)),
             },
         };
@@ -184,8 +184,9 @@ impl SyncReport {
             let is_meant = |key: &PairKey| key.local.to_string() == name || key.remote.to_string() == name;
             let pairs = index.table.pairs().filter(|(key, _)| is_meant(key));
             let of = |(key, pair): (&PairKey, &Pair)| {
-                let (state, since) = pair.shown(now);
-                (key.clone(), self.listed(key, pair, state, Some(since), unanswered(&clusters)))
+                let (state, since) = index.table.shown(key, pair, now);
+                let sided = self.listed(&index.table, (key, pair), state, Some(since), unanswered(&clusters));
+                (key.clone(), sided)
             };
             pairs.map(of).collect()
         });
@@ -332,7 +333,7 @@ impl status::Section for SyncReport {
         // Reconciles wait for the index, so what is sorted is a copy of its keys.
         let rows: Vec<(PairKey, (), _, _)> = self.section.index(|index| {
             let row = |(key, pair): (&PairKey, &Pair)| {
-                let (state, since) = pair.shown(now);
+                let (state, since) = index.table.shown(key, pair, now);
                 (key.clone(), (), state, Some(since))
             };
             index.table.pairs().map(row).collect()
@@ -340,8 +341,8 @@ impl status::Section for SyncReport {
         ObjectPage::of(rows.into_iter(), selection, |chosen| {
             self.section.index(|index| {
                 let listed = |(key, (), state, since): (PairKey, (), _, _)| {
-                    let pair = index.table.get(&key)?;
-                    Some(self.listed(&key, pair, state, since, unanswered))
+                    let pair = index.table.find(&key)?;
+                    Some(self.listed(&index.table, (&key, pair), state, since, unanswered))
                 };
                 chosen.into_iter().filter_map(listed).collect()
             })

@@ -85,8 +85,9 @@ async fn where_namespaces_may_not_be_patched_they_go_without_their_source() {
     assert!(matches!(harness.reconcile("a").await, Outcome::Done));
     assert_eq!(harness.edge.asked(), [format!("PATCH {NAMESPACE}")]);
     let now = tokio::time::Instant::now();
-    let states: Vec<ObjectState> =
-        harness.section.index(|index| index.table.pairs().map(|(_, pair)| pair.shown(now).0).collect());
+    let states: Vec<ObjectState> = harness
+        .section
+        .index(|index| index.table.pairs().map(|(key, pair)| index.table.shown(key, pair, now).0).collect());
     assert_eq!(states, [ObjectState::InStep]);
 }
 

@@ -8,7 +8,6 @@ use serde_json::json;
 use super::{Harness, OBJECTS, local, pair, remote};
 use crate::actor::Outcome;
 use crate::cluster::Cluster;
-use crate::resource_sync::run::index::table::Contention;
 
 fn theirs() -> serde_json::Value {
     json!({"metadata": {"name": "team", "uid": "theirs", "resourceVersion": "1"}})
@@ -89,7 +88,7 @@ async fn credentials_that_change_while_it_is_asked_who_undoes_a_write_stop_it_an
     let cause = || {
         harness.section.index(|index| {
             let now = tokio::time::Instant::now();
-            index.table.get(&pair("a")).and_then(|pair| pair.contention(now).map(Contention::cause))
+            index.table.conflicts.cause(&pair("a"), now)
         })
     };
     assert!(matches!(harness.reconcile("a").await, Outcome::RetryAfter(_)));

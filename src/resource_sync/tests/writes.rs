@@ -9,7 +9,6 @@ use super::{Harness, OBJECTS, key, local, namespace, pair, remote, terminating};
 use crate::actor::Outcome;
 use crate::cluster::{ObjectKey, Written};
 use crate::resource_sync::run::index::expectations::Side;
-use crate::resource_sync::run::index::table::Contention;
 use crate::resource_sync::run::section::Mode;
 use crate::resource_sync::run::section::events::PairEvent;
 
@@ -209,7 +208,7 @@ async fn undone(of_ours: &Value, of_theirs: &Value, told: &str) {
     assert!(harness.edge.asked().is_empty(), "the fifth write waits");
     let cause = harness.section.index(|index| {
         let now = tokio::time::Instant::now();
-        index.table.get(&pair("a")).and_then(|pair| pair.contention(now).map(Contention::cause))
+        index.table.conflicts.cause(&pair("a"), now)
     });
     assert_eq!(cause.as_deref(), Some(told));
 }

@@ -4,10 +4,10 @@
 //! pure: no I/O, no `await`, no clock but the [`Instant`] that the caller passes in, and no cache that is not an argument.
 //! [`Section::index`](crate::resource_sync::run::section::Section) hands it out for one call at a time.
 //!
-//! - `table` has a record for each pair; `unkept` evaluates the fields in it that a server does not keep; `expectations` are our
+//! - `table` has a record for each pair, and the conflicts ([`crate::resource_sync::plan::conflicts`]), which count what other writers
+//!   undo; `unkept` evaluates the fields in it that a server does not keep; `expectations` are our
 //!   own writes that the caches do not show yet;
-//! - of the plan, the conflicts ([`crate::resource_sync::plan::conflicts`]) count what other writers undo, and the guard
-//!   ([`crate::resource_sync::plan::guard`]) holds mass changes until an operator approves;
+//! - of the plan, the guard ([`crate::resource_sync::plan::guard`]) holds mass changes until an operator approves;
 //! - `requests` has the pairs that the requeue actor has to request, and its searches;
 //! - `clusters` decides whether the section may act on its two clusters;
 //! - in this file: how far the section's run has come, the local namespaces that are being created or deleted, and signs of another
@@ -30,7 +30,6 @@ use tokio::time::Instant;
 
 use crate::cluster::{Object, ObjectKey};
 use crate::resource_sync::metrics::Direction;
-use crate::resource_sync::plan::conflicts::Conflicts;
 use crate::resource_sync::plan::guard::{PairChange, PairGuard};
 use crate::resource_sync::plan::names::PairKey;
 use crate::resource_sync::plan::policy::Policy;
@@ -87,8 +86,6 @@ pub(crate) struct Before {
 pub(crate) struct Index {
     pub(crate) table: Table,
     pub(crate) guard: PairGuard,
-    /// What other writers undo again and again.
-    pub(crate) conflicts: Conflicts,
     /// Our own writes that the caches do not show yet.
     pub(crate) expectations: Expectations,
     /// The requeue actor's work.

@@ -1,4 +1,4 @@
-//! The records of a section's pairs: what the caches do not hold, and what is reported.
+//! The records of a section's pairs: what the caches do not hold, what other writers undo, and what is reported.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -7,16 +7,14 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::cluster::ObjectKey;
-use crate::cluster::rewrites::WITHIN;
 use crate::resource_sync::metrics::Direction;
+use crate::resource_sync::plan::conflicts::Conflicts;
 use crate::resource_sync::plan::names::PairKey;
 use crate::resource_sync::plan::server_result::ServerResult;
-use crate::resource_sync::plan::step::{Contended, LeftOut};
+use crate::resource_sync::plan::step::LeftOut;
 use crate::resource_sync::plan::waits::Waits;
 use crate::status::ObjectState as PairState;
 
-/// A contention is over when nothing of the pair had to be written again for this long: then rewrites are counted anew, too.
-const CALM: Duration = WITHIN;
 /// A failed step, as it is reported once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
@@ -27,27 +25,6 @@ pub(crate) struct Failure {
     pub(crate) reason: String,
 }
 
-/// Another client keeps undoing what the section writes for a pair.
-#[derive(Debug)]
-pub(crate) struct Contention {
-    since: Instant,
-    /// When a part was last written again, or left out.
-    last: Instant,
-    /// Who does what, by the contended part.
-    deeds: BTreeMap<Contended, String>,
-}
-
-impl Contention {
-    fn lasts(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.last) < CALM
-    }
-
-    /// Who does what, in one sentence.
-    pub(crate) fn cause(&self) -> String {
-        self.deeds.values().map(String::as_str).collect::<Vec<_>>().join("; ")
-    }
-}
-
 /// When each secret of a pair was last written to the remote, by name.
 pub(crate) type Uploads = BTreeMap<Arc<str>, Instant>;
 
@@ -55,7 +32,7 @@ pub(crate) type Uploads = BTreeMap<Arc<str>, Instant>;
 pub(crate) struct Pair {
     /// The API servers' results of our writes.
     pub(crate) server_result: ServerResult,
-    /// Its state after the last run; [`Pair::shown`] is the state to report.
+    /// Its state after the last run; [`Table::shown`] is the state to report.
     pub(crate) state: PairState,
     /// Since when it is in this state.
     pub(crate) state_since: Instant,
@@ -69,8 +46,6 @@ pub(crate) struct Pair {
     pub(crate) told_failures: Vec<(&'static str, &'static str)>,
     /// The rejection that was last reported on the remote object: a hash of its content, the step and the status code.
     pub(crate) told_rejection: Option<(u64, &'static str, u16)>,
-    /// What another client keeps undoing.
-    contention: Option<Box<Contention>>,
     /// Since when it has failed again and again.
     failing_since: Option<Instant>,
     /// Our finalizer may be on the remote object: it was seen or added, and has not been removed since.
@@ -97,7 +72,6 @@ impl Pair {
             status_since: None,
             told_failures: Vec::new(),
             told_rejection: None,
-            contention: None,
             failing_since: None,
             holds_remote: false,
             local_was_there: false,
@@ -106,33 +80,13 @@ impl Pair {
             told_unkept: None,
         }
     }
-
-    /// The state to report, and since when. A pair that was in step and has changed since is pending, and so is one that is in
-    /// step only until another client undoes the last write.
-    pub(crate) fn shown(&self, now: Instant) -> (PairState, Instant) {
-        let changed = self.spec_since.into_iter().chain(self.status_since).min();
-        match (self.state, self.contention(now), changed) {
-            (PairState::InStep | PairState::Pending, Some(contention), _) => (PairState::Pending, contention.since),
-            (PairState::InStep, None, Some(changed)) => (PairState::Pending, changed),
-            (state, ..) => (state, self.state_since),
-        }
-    }
-
-    /// What another client keeps undoing, while it does.
-    pub(crate) fn contention(&self, now: Instant) -> Option<&Contention> {
-        self.contention.as_deref().filter(|contention| contention.lasts(now))
-    }
-
-    /// Since when a part is contended that is written in this direction.
-    fn contended_since(&self, direction: Direction, now: Instant) -> Option<Instant> {
-        let contention = self.contention(now)?;
-        contention.deeds.keys().any(|what| what.direction() == direction).then_some(contention.since)
-    }
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     pub(super) pairs: Pairs<Pair>,
+    /// What other writers undo again and again.
+    pub(crate) conflicts: Conflicts,
     /// Why objects are never synced, by their local key.
     left_out: BTreeMap<ObjectKey, &'static str>,
     planned: BTreeMap<&'static str, u64>,
@@ -160,6 +114,22 @@ impl Table {
         self.pairs.get_mut(key)
     }
 
+    /// The state to report of a pair, and since when. A pair that was in step and has changed since is pending, and so is one that is in
+    /// step only until another client undoes the last write.
+    pub(crate) fn shown(&self, key: &PairKey, pair: &Pair, now: Instant) -> (PairState, Instant) {
+        let changed = pair.spec_since.into_iter().chain(pair.status_since).min();
+        match (pair.state, self.conflicts.contended_since(key, None, now), changed) {
+            (PairState::InStep | PairState::Pending, Some(contended), _) => (PairState::Pending, contended),
+            (PairState::InStep, None, Some(changed)) => (PairState::Pending, changed),
+            (state, ..) => (state, pair.state_since),
+        }
+    }
+
+    /// The record of a pair to look at, if there is one.
+    pub(crate) fn find(&self, key: &PairKey) -> Option<&Pair> {
+        self.pairs.get(key)
+    }
+
     pub(crate) fn keys(&self) -> impl Iterator<Item = &PairKey> {
         self.pairs.iter().map(|(key, _)| key)
     }
@@ -181,12 +151,10 @@ impl Table {
     /// Removes a pair that is gone on both sides. One that another client makes anew again and again stays as long as it is
     /// contended, and for so long is returned.
     pub(crate) fn forget(&mut self, key: &PairKey, now: Instant) -> Option<Duration> {
-        let contention = self.get(key).and_then(|pair| pair.contention.take());
         self.pairs.remove(key);
         self.left_out.remove(&key.local);
-        let contention = contention.filter(|contention| contention.lasts(now))?;
-        let calm_in = (contention.last + CALM).saturating_duration_since(now);
-        self.pair(key, now).contention = Some(contention);
+        let calm_in = self.conflicts.calm_in(key, now)?;
+        self.pair(key, now);
         Some(calm_in)
     }
 
@@ -229,43 +197,6 @@ impl Table {
         }
     }
 
-    /// Records that a contended part is written again. Returns whether this is new.
-    pub(crate) fn contended(&mut self, key: &PairKey, what: &Contended, now: Instant) -> bool {
-        let pair = self.pair(key, now);
-        if pair.contention(now).is_none() {
-            pair.contention = None;
-        }
-        let begin = || Box::new(Contention { since: now, last: now, deeds: BTreeMap::new() });
-        let contention = pair.contention.get_or_insert_with(begin);
-        contention.last = now;
-        let is_new = !contention.deeds.contains_key(what);
-        if is_new {
-            contention.deeds.insert(what.clone(), format!("another client {what}"));
-        }
-        is_new
-    }
-
-    /// Whether it is recorded that this part is contended.
-    pub(crate) fn is_told_as_contended(&mut self, key: &PairKey, what: &Contended, now: Instant) -> bool {
-        let contention = self.get(key).and_then(|pair| pair.contention(now));
-        contention.is_some_and(|contention| contention.deeds.contains_key(what))
-    }
-
-    /// Records that contended parts were left out.
-    pub(crate) fn is_still_contended(&mut self, key: &PairKey, now: Instant) {
-        if let Some(contention) = self.get(key).and_then(|pair| pair.contention.as_mut()) {
-            contention.last = now;
-        }
-    }
-
-    /// Records who does what.
-    pub(crate) fn contender_found(&mut self, key: &PairKey, what: &Contended, deed: String) {
-        let contention = self.get(key).and_then(|pair| pair.contention.as_mut());
-        if let Some(known) = contention.and_then(|contention| contention.deeds.get_mut(what)) {
-            *known = deed;
-        }
-    }
-
     /// The pairs with a secret whose last upload is at least that old.
     pub(crate) fn with_uploads_before(&self, now: Instant, interval: Duration) -> Vec<PairKey> {
         let is_due = |uploaded: &Instant| now.saturating_duration_since(*uploaded) >= interval;
@@ -285,14 +216,14 @@ impl Table {
     /// How long the oldest change has waited, in each direction.
     pub(crate) fn oldest_pending(&self, now: Instant) -> Lags {
         let oldest = |direction: Direction| {
-            let since = |pair: &Pair| {
+            let since = |(key, pair): (&PairKey, &Pair)| {
                 let changed = match direction {
                     Direction::Spec => pair.spec_since,
                     Direction::Status => pair.status_since,
                 };
-                changed.into_iter().chain(pair.contended_since(direction, now)).min()
+                changed.into_iter().chain(self.conflicts.contended_since(key, Some(direction), now)).min()
             };
-            let waiting = self.pairs.values().filter(|pair| pair.state != PairState::Paused);
+            let waiting = self.pairs.iter().filter(|(_, pair)| pair.state != PairState::Paused);
             waiting.filter_map(since).min().map(|since| now.saturating_duration_since(since))
         };
         Lags { spec: oldest(Direction::Spec), status: oldest(Direction::Status) }
@@ -335,6 +266,10 @@ impl<P> Default for Pairs<P> {
 }
 
 impl<P> Pairs<P> {
+    pub(crate) fn get(&self, key: &PairKey) -> Option<&P> {
+        self.0.get(&key.local.namespace)?.get(key)
+    }
+
     pub(crate) fn get_mut(&mut self, key: &PairKey) -> Option<&mut P> {
         self.0.get_mut(&key.local.namespace)?.get_mut(key)
     }
@@ -375,6 +310,33 @@ impl<P> Pairs<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cluster::rewrites::WITHIN;
+    use crate::resource_sync::plan::conflicts::Effect;
+    use crate::resource_sync::plan::step::Contended;
+
+    /// The state that is shown of a pair, and since when.
+    fn shown(table: &mut Table, key: &PairKey, now: Instant) -> (PairState, Instant) {
+        table.pair(key, now);
+        table.shown(key, table.find(key).unwrap(), now)
+    }
+
+    /// Writes a part again that somebody has undone. Returns whether it has to be told who does that.
+    fn rewrite(table: &mut Table, key: &PairKey, what: &Contended, now: Instant) -> bool {
+        let tracker = table.conflicts.of(key, || 0, now);
+        let effect = Effect::of(what.clone());
+        tracker.wrote(&effect);
+        let is_new = tracker.would_contend(&effect, now);
+        assert!(tracker.sent(&effect, now).is_some());
+        if is_new {
+            tracker.told(what, "kubectl keeps changing spec.size".to_owned(), now);
+        }
+        is_new
+    }
+
+    /// Writes it so often that somebody has to be told of.
+    fn contend(table: &mut Table, key: &PairKey, what: &Contended, now: Instant) -> [bool; 4] {
+        [(); 4].map(|()| rewrite(table, key, what, now))
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_lag_runs_from_the_first_change_to_its_write() {
@@ -389,7 +351,7 @@ mod tests {
         table.pair(&key, start).status_since = Some(start);
         table.ended(&key, PairState::InStep, start, None, start);
         assert_eq!(table.oldest_pending(start), Lags::default());
-        assert_eq!(table.pair(&key, start).shown(start).0, PairState::InStep);
+        assert_eq!(shown(&mut table, &key, start).0, PairState::InStep);
     }
 
     #[tokio::test(start_paused = true)]
@@ -400,38 +362,45 @@ mod tests {
         table.ended(&key, PairState::InStep, start, None, start);
         let changed = start + Duration::from_secs(1);
         table.pair(&key, start).spec_since = Some(changed);
-        assert_eq!(table.pair(&key, start).shown(start), (PairState::Pending, changed));
+        assert_eq!(shown(&mut table, &key, start), (PairState::Pending, changed));
         // One that had looked before does not know of it.
         table.ended(&key, PairState::InStep, start, None, start);
-        assert_eq!(table.pair(&key, start).shown(start).0, PairState::Pending);
+        assert_eq!(shown(&mut table, &key, start).0, PairState::Pending);
         table.ended(&key, PairState::InStep, changed, None, changed);
-        assert_eq!(table.pair(&key, start).shown(start).0, PairState::InStep);
+        assert_eq!(shown(&mut table, &key, start).0, PairState::InStep);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_contended_pair_is_pending_from_the_first_contended_write_until_a_calm_minute() {
         let (mut table, key, start) = (Table::default(), PairKey::alike("n", "a"), Instant::now());
         let at = |seconds: u64| start + Duration::from_secs(seconds);
-        assert!(table.contended(&key, &Contended::Content, at(0)));
-        assert!(!table.contended(&key, &Contended::Content, at(1)), "it is told once");
-        for round in 0..5 {
+        let told_once = [false, false, true, false];
+        assert_eq!(contend(&mut table, &key, &Contended::Content, at(0)), told_once);
+        for round in 1..5 {
             // The write puts the pair in step until the other client undoes it.
+            assert!(!rewrite(&mut table, &key, &Contended::Content, at(30 * round)), "it is told once");
             table.ended(&key, PairState::InStep, at(30 * round), None, at(30 * round));
             let seen = at(30 * round + 20);
-            assert_eq!(table.pair(&key, seen).shown(seen), (PairState::Pending, start));
+            assert_eq!(shown(&mut table, &key, seen), (PairState::Pending, start));
             assert_eq!(table.oldest_pending(seen).spec, Some(seen - start));
             assert_eq!(table.oldest_pending(seen).status, None);
+            // Left out until half a minute is over.
             table.ended(&key, PairState::Pending, seen, None, seen);
-            table.is_still_contended(&key, seen);
         }
-        table.contender_found(&key, &Contended::Content, "kubectl keeps changing spec.size".to_owned());
-        let cause = table.pair(&key, at(140)).contention(at(140)).map(Contention::cause);
-        assert_eq!(cause.as_deref(), Some("kubectl keeps changing spec.size"));
-        table.ended(&key, PairState::InStep, at(150), None, at(150));
-        assert_eq!(table.pair(&key, at(199)).shown(at(199)).0, PairState::Pending);
-        assert_eq!(table.pair(&key, at(201)).shown(at(201)).0, PairState::InStep);
-        assert!(table.contended(&key, &Contended::Content, at(300)), "told again");
-        assert_eq!(table.pair(&key, at(301)).shown(at(301)), (PairState::Pending, at(300)));
+        // Another part, which comes later and lasts longer.
+        assert_eq!(contend(&mut table, &key, &Contended::Status, at(140)), told_once);
+        let cause = table.conflicts.cause(&key, at(140));
+        assert_eq!(cause.as_deref(), Some("kubectl keeps changing spec.size; kubectl keeps changing spec.size"));
+        assert_eq!(shown(&mut table, &key, at(179)), (PairState::Pending, start));
+        table.ended(&key, PairState::InStep, at(180), None, at(180));
+        assert_eq!(shown(&mut table, &key, at(180)), (PairState::Pending, at(140)));
+        assert_eq!(table.conflicts.cause(&key, at(180)).as_deref(), Some("kubectl keeps changing spec.size"));
+        assert_eq!(table.oldest_pending(at(180)), Lags { spec: None, status: Some(at(180) - at(140)) });
+        assert_eq!(shown(&mut table, &key, at(199)).0, PairState::Pending);
+        assert_eq!(shown(&mut table, &key, at(200)).0, PairState::InStep);
+        assert_eq!(table.conflicts.cause(&key, at(200)), None);
+        assert_eq!(contend(&mut table, &key, &Contended::Content, at(300)), told_once, "told again");
+        assert_eq!(shown(&mut table, &key, at(301)), (PairState::Pending, at(300)));
     }
 
     #[tokio::test(start_paused = true)]
@@ -439,13 +408,16 @@ mod tests {
         let (mut table, key, start) = (Table::default(), PairKey::alike("n", "a"), Instant::now());
         let at = |seconds: u64| start + Duration::from_secs(seconds);
         let deletion = Contended::Removal("delete_local");
-        assert!(table.contended(&key, &deletion, at(0)));
+        contend(&mut table, &key, &deletion, at(0));
         for round in 0..5 {
             table.pair(&key, at(30 * round)).status_since = Some(at(30 * round));
-            assert_eq!(table.forget(&key, at(30 * round + 1)), Some(CALM.checked_sub(Duration::from_secs(1)).unwrap()));
-            assert_eq!(table.pair(&key, at(0)).shown(at(30 * round + 1)), (PairState::Pending, start));
+            assert_eq!(
+                table.forget(&key, at(30 * round + 1)),
+                Some(WITHIN.checked_sub(Duration::from_secs(1)).unwrap())
+            );
+            assert_eq!(shown(&mut table, &key, at(30 * round + 1)), (PairState::Pending, start));
             assert_eq!(table.oldest_pending(at(30 * round + 1)).status, None, "nothing is left to write");
-            assert!(!table.contended(&key, &deletion, at(30 * round + 30)), "it is told once");
+            assert!(!rewrite(&mut table, &key, &deletion, at(30 * round + 30)), "it is told once");
         }
         assert_eq!(table.forget(&key, at(210)), None);
         assert_eq!(table.keys().count(), 0);
@@ -458,7 +430,7 @@ mod tests {
             let state = if second % 3 == 0 { PairState::Pending } else { PairState::Failing };
             let now = start + Duration::from_secs(second);
             table.ended(&key, state, now, None, now);
-            assert_eq!(table.pair(&key, now).shown(now), (state, start + Duration::from_secs(1)));
+            assert_eq!(shown(&mut table, &key, now), (state, start + Duration::from_secs(1)));
             assert_eq!(table.longest_failing(now), Some(Duration::from_secs(second - 1)));
         }
         table.ended(&key, PairState::InStep, start, None, start);

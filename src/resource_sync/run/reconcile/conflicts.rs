@@ -1,7 +1,6 @@
 //! Conflicts: with other writers, who undo what we write, and with the local cluster, which rejects it. Contended parts are left
 //! out of the observation while they wait. Whoever ordered the object looks at the remote one, so rejections are noted there.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use tokio::time::Instant;
@@ -13,7 +12,6 @@ use crate::resource_sync::metrics::Direction;
 use crate::resource_sync::plan::conflicts::{self, Effect, effects};
 use crate::resource_sync::plan::next;
 use crate::resource_sync::plan::observed::Remote;
-use crate::resource_sync::plan::patch::desired_metadata;
 use crate::resource_sync::plan::renewal::RenewedObject;
 use crate::resource_sync::plan::step::{Contended, Step};
 use crate::resource_sync::plan::waits::brief;
@@ -38,11 +36,9 @@ impl PairRun<'_> {
             let mut waits = Vec::new();
             let mut conflicts = Vec::new();
             for effect in effects {
-                if let Some(wait) = index.conflicts.wait(self.key, effect, now) {
+                if let Some(wait) = index.table.conflicts.wait(self.key, effect, now) {
                     waits.push((effect.what.clone(), wait));
-                } else if index.conflicts.would_contend(self.key, effect, now)
-                    && !index.table.is_told_as_contended(self.key, &effect.what, now)
-                {
+                } else if index.table.conflicts.would_contend(self.key, effect, now) {
                     conflicts.push(effect.what.clone());
                 }
             }
@@ -129,7 +125,7 @@ impl PairRun<'_> {
         let remote = Arc::clone(remote);
         // The text does not count: some webhooks word every refusal differently, and each write of the annotation triggers
         // another reconcile, which tries the step again.
-        let reason = (self.order(), step.name(), *code);
+        let reason = (conflicts::whole_order(&self.observed, section.policy()), step.name(), *code);
         let set_noted = |index: &mut Index| index.table.pair(key, Instant::now()).told_rejection = Some(reason);
         if section.index(|index| index.table.get(key).is_some_and(|pair| pair.told_rejection == Some(reason))) {
             return;
@@ -158,16 +154,5 @@ impl PairRun<'_> {
                 tracing::debug!(section = %section.name(), %key, %error, "failed to note the rejection on the remote object");
             }
         }
-    }
-
-    /// A hash of what the remote object asks for.
-    fn order(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        if let Some(remote) = self.observed.remote_object() {
-            (&remote.uid, remote.deleting, &remote.content).hash(&mut hasher);
-            let (policy, clusters) = (self.section.policy(), &self.observed.clusters);
-            desired_metadata(remote, &self.key.local, policy, clusters).hash(&mut hasher);
-        }
-        hasher.finish()
     }
 }

@@ -36,10 +36,7 @@ impl PairRun<'_> {
                 (PairState::Held, Outcome::RetryAfter(GUARD_RECHECK))
             }
             End::Later(state, after) => (state, after.map_or(Outcome::Wait, Outcome::RetryAfter)),
-            End::Contended(left) => {
-                section.index(|index| index.table.is_still_contended(key, now));
-                (PairState::Pending, Outcome::RetryAfter(left))
-            }
+            End::Contended(left) => (PairState::Pending, Outcome::RetryAfter(left)),
             End::Circles => {
                 let reason = "the two sides do not settle".to_owned();
                 waits = Some(Waits::circles(&reason));

@@ -94,7 +94,7 @@ impl Section {
                 let namespace = self.namespace_of(key);
                 is_end_awaited =
                     namespace.as_ref().is_some_and(|namespace| index.namespaces.another_awaits_end_of(namespace, key));
-                index.conflicts.ordered(key, || order(shown), now);
+                index.table.conflicts.ordered(key, || order(shown), now);
                 let known = index.observe(key, shown, local.as_deref(), &self.policy, now);
                 if !watches.secrets.is_empty() {
                     uploads = index.table.pair(key, now).uploads.clone();

@@ -54,15 +54,12 @@ impl PairRun<'_> {
             index.expectations.change(key, |expected| expected.set_unknown(step, true));
             let mut found = Vec::new();
             for effect in effects {
-                let tracker = index.conflicts.of(key, || order(self.shown.as_deref()), asked_at);
+                let tracker = index.table.conflicts.of(key, || order(self.shown.as_deref()), asked_at);
                 let Some(is_conflict) = tracker.sent(effect, asked_at) else { continue };
                 rewrites += 1;
-                if is_conflict
-                    && index.table.contended(key, &effect.what, asked_at)
-                    && let Some(at) = contenders.iter().position(|(what, _)| *what == effect.what)
-                {
-                    let (what, cause) = contenders.swap_remove(at);
-                    index.table.contender_found(key, &what, cause.clone());
+                let asked = contenders.iter().position(|(what, _)| is_conflict && *what == effect.what);
+                if let Some((what, cause)) = asked.map(|at| contenders.swap_remove(at)) {
+                    tracker.told(&what, cause.clone(), asked_at);
                     found.push((what, cause));
                 }
             }
@@ -82,7 +79,7 @@ impl PairRun<'_> {
         let lag = section.index(|index| {
             let now = Instant::now();
             for effect in effects {
-                index.conflicts.of(key, || order(self.shown.as_deref()), now).wrote(effect);
+                index.table.conflicts.of(key, || order(self.shown.as_deref()), now).wrote(effect);
             }
             index.expectations.change(key, |expected| {
                 expected.acknowledged(step, written, observed, &caches, policy);

@@ -65,7 +65,7 @@ pub async fn run_requeue(section: Arc<Section>, scope: Scope) -> Result<(), BoxE
             () = tokio::time::sleep(RETRY_SEARCH), if search_failed => search_failed = process_requests(&section).await,
             _ = look.tick() => {
                 section.forget_left_fields();
-                section.index(|index| index.conflicts.forget_old(Instant::now()));
+                section.index(|index| index.table.conflicts.forget_old(Instant::now()));
                 section.request_due_again().await;
                 section.request_due_secrets().await;
             }
