@@ -251,7 +251,10 @@ impl AdminChild {
                 for section in &reported {
                     let facts = section.facts();
                     telemetry::section_well(section.name(), facts.condition(section.name()).well);
-                    section.refresh(&facts);
+                    for (state, objects) in facts.objects.by_state() {
+                        telemetry::section_objects(section.name(), state, objects);
+                    }
+                    section.refresh();
                     if election.is_none() {
                         telemetry::leader_election_master_status(section.name(), true);
                     }

@@ -55,9 +55,6 @@ pub mod http {
 pub mod hub {
     pub use crate::hub::{HubMetrics, alone, section};
 }
-pub mod inventory {
-    pub use crate::inventory::InventoryMetrics;
-}
 pub mod job {
     pub use crate::job::{Config, Job, JobList, Reading, Role, Sections, Wiring};
     pub mod check {
@@ -90,7 +87,7 @@ pub mod status_sync {
 }
 pub mod syncset {
     pub use crate::syncset::run::applied::{Applied, SelectorApplied};
-    pub use crate::syncset::run::counts::{Counted, DispatcherState, RolloutGroup, SyncState};
+    pub use crate::syncset::run::counts::{Counted, DispatcherState, RolloutGroup};
     pub use crate::syncset::{SyncsetMetrics, section};
     pub mod config {
         pub use crate::syncset::config::SyncsetsConfig;
@@ -172,7 +169,7 @@ pub mod telemetry {
     pub use crate::telemetry::{
         Metric, MetricKind, ReconcileResult, RestClientMetrics, VERSION, WorkqueueMetrics, actor_restarts,
         cluster_available, cluster_new_credentials_fail, db_query, describe, leader_election_master_status, recorder,
-        render_families, render_process, section_well,
+        render_families, render_process, section_objects, section_well,
     };
 }
 pub mod yaml {

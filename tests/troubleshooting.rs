@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// Values that are shown as they are: folder below `src`, what they are a part of, and the function that gives them.
-const WORDS: [(&str, &str, &str); 22] = [
+const WORDS: [(&str, &str, &str); 21] = [
     ("status", "impl ObjectState {", "fn as_str("),
     ("cluster", "impl ClusterState {", "fn as_str("),
     ("cluster", "impl Error {", "fn kind("),
@@ -24,7 +24,6 @@ const WORDS: [(&str, &str, &str); 22] = [
     ("lease", "impl Obstacle {", "fn state("),
     ("lease", "impl Obstacle {", "fn reason("),
     ("status_sync", "impl Waiting {", "fn as_str("),
-    ("syncset", "impl SyncState {", "fn as_str("),
     ("syncset", "impl Release {", "fn as_str("),
     ("syncset", "impl Reason {", "fn as_str("),
     ("syncset/plan/rollout", "impl RolloutPhase {", "fn as_str("),

@@ -556,7 +556,7 @@ type ClusterState struct {
 	// Reason Why that fails, or why the cluster is not reached: a word of a closed set.
 	Reason *string `json:"reason,omitempty"`
 
-	// State `paused`, `unreachable`, `failing`, `held`, `due` or `in_step`.
+	// State `paused`, `unreachable`, `failing`, `held`, `pending` or `in_step`.
 	State string `json:"state"`
 
 	// Syncset The one that failed last: `SyncSet team-a/base`.
@@ -693,7 +693,7 @@ type Fleet struct {
 	// HeldMore How many more there are.
 	HeldMore int `json:"heldMore"`
 
-	// States How many are in each state: the first of `paused`, `unreachable`, `failing`, `held`, `due` and `in_step` that holds.
+	// States How many are in each state: the first of `paused`, `unreachable`, `failing`, `held`, `pending` and `in_step` that holds.
 	States map[string]int `json:"states"`
 }
 
@@ -2131,7 +2131,7 @@ type ListClusterStatesParams struct {
 	// LabelSelector Only clusters whose labels match, as in Kubernetes
 	LabelSelector *string `form:"labelSelector,omitempty" json:"labelSelector,omitempty"`
 
-	// State Only clusters in this state: paused, unreachable, failing, held, due or in_step
+	// State Only clusters in this state: paused, unreachable, failing, held, pending or in_step
 	State *string `form:"state,omitempty" json:"state,omitempty"`
 
 	// Text Only clusters with this in namespace/name

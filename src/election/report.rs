@@ -113,8 +113,8 @@ impl Section for Elected {
         self.section.lag()
     }
 
-    fn refresh(&self, facts: &Facts) {
-        self.section.refresh(facts);
+    fn refresh(&self) {
+        self.section.refresh();
     }
 
     fn count(&self) -> BoxFuture<'_, ()> {

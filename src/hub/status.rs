@@ -118,7 +118,7 @@ impl status::Section for HubReport {
         })
     }
 
-    fn refresh(&self, _facts: &Facts) {
+    fn refresh(&self) {
         self.0.metrics.set_watchers(self.0.watches.count());
     }
 }

@@ -8,7 +8,6 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use super::config::{InventoryConfig, Storage};
-use super::metrics;
 use super::plan::contents::Content;
 use super::plan::index::Settings;
 use super::run::caches::Caches;
@@ -27,7 +26,6 @@ use crate::job::check::{Surroundings, say};
 use crate::job::command::JobCommand;
 use crate::job::permission::{Kinds, Permission, PermissionPlace, READ, Reviewer};
 use crate::job::{Job, Reading, Role, Sections, Wiring};
-use crate::telemetry::Metric;
 
 /// The job with the section `[inventory]`.
 #[derive(Debug)]
@@ -54,10 +52,6 @@ impl Job for InventoryJob {
 
     fn read(&self, node: Option<Node>, reading: &mut Reading<'_>) -> Arc<dyn Sections> {
         Arc::new(InventorySection(reading.table(self.key(), &["cluster"], node, InventoryConfig::read)))
-    }
-
-    fn metrics(&self) -> &'static [Metric] {
-        metrics::ALL
     }
 
     fn commands(&self) -> Vec<JobCommand> {

@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use super::config::InventoryConfig;
-use super::metrics::InventoryMetrics;
 use super::plan::index::Summary;
 use super::run::latest::{LatestState, ProjectState};
 use super::run::poster::Poster;
@@ -23,7 +22,6 @@ pub(super) struct InventoryReport {
     config: Arc<InventoryConfig>,
     latest: Arc<LatestState>,
     poster: Arc<Poster>,
-    metrics: InventoryMetrics,
     projects: Arc<Watch>,
     watches: Vec<Arc<Watch>>,
     asks: Mailbox<Ask>,
@@ -38,7 +36,7 @@ impl InventoryReport {
         watches: Vec<Arc<Watch>>,
         asks: Mailbox<Ask>,
     ) -> Self {
-        Self { config, latest, poster, metrics: InventoryMetrics::new(), projects, watches, asks }
+        Self { config, latest, poster, projects, watches, asks }
     }
 
     /// Asks the reconciler, which answers while it runs here.
@@ -73,9 +71,9 @@ impl status::Section for InventoryReport {
         let collects = state.project == ProjectState::Counts;
         let watches = std::iter::once(&self.projects).chain(self.watches.iter().filter(|_| collects));
         let Summary { releases, pending, oldest_since, undelivered, status_failure, .. } = &state.summary;
+        // One that is new waits before it is reported.
         let in_step = releases.saturating_sub(*pending);
-        let mut objects =
-            Objects::counted([(ObjectState::InStep, in_step), (ObjectState::Pending, releases - in_step)]);
+        let mut objects = Objects::counted([(ObjectState::InStep, in_step), (ObjectState::Pending, *pending)]);
         objects.oldest = oldest_since.map(|since| since.elapsed());
         Facts {
             flow: format!("{}→{}", self.config.cluster, self.config.api_url.place()),
@@ -104,10 +102,6 @@ impl status::Section for InventoryReport {
             }
         }
         report
-    }
-
-    fn refresh(&self, _facts: &Facts) {
-        self.metrics.set(&self.latest.state().summary);
     }
 
     fn resync<'s>(&'s self, name: Option<&'s str>) -> BoxFuture<'s, Result<Value, Refused>> {

@@ -56,7 +56,9 @@ pub trait Job: Send + Sync {
     fn read(&self, node: Option<Node>, reading: &mut Reading<'_>) -> Arc<dyn Sections>;
 
     /// Its metrics, as they are described to Prometheus.
-    fn metrics(&self) -> &'static [Metric];
+    fn metrics(&self) -> &'static [Metric] {
+        &[]
+    }
 
     fn commands(&self) -> Vec<JobCommand> {
         Vec::new()

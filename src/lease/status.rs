@@ -193,7 +193,7 @@ impl status::Section for LeaseReport {
         serde_json::to_value(self.own_keys()).unwrap_or(Value::Null)
     }
 
-    fn refresh(&self, _facts: &Facts) {
+    fn refresh(&self) {
         let held = self.is_held(&self.latest.state());
         self.latest.set_held(held);
     }

@@ -5,11 +5,8 @@ use std::time::Duration;
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 
 use crate::config::SectionName;
-use crate::status::ObjectState;
-use crate::telemetry::{self, Metric};
+use crate::telemetry::Metric;
 
-/// Objects, by `section` and `state`.
-const SYNC_OBJECTS: &str = "towline_sync_objects";
 /// From the watch event of a change to the acknowledged write on the other side, by `section` and `direction`.
 const SYNC_LAG_SECONDS: &str = "towline_sync_lag_seconds";
 /// Age of the oldest change that has not been written yet, by `section` and `direction`.
@@ -19,7 +16,6 @@ const SYNC_CONTENDED_FIELDS_TOTAL: &str = "towline_sync_contended_fields_total";
 
 /// All metrics of this job, with their descriptions.
 pub(super) const ALL: &[Metric] = &[
-    Metric::gauge(SYNC_OBJECTS, "Objects by section and state"),
     Metric::histogram(SYNC_LAG_SECONDS, "From the arrival of a change to the acknowledged write on the other side"),
     Metric::gauge(SYNC_OLDEST_PENDING_SECONDS, "Age of the oldest change that is not written yet"),
     Metric::counter(
@@ -42,7 +38,6 @@ pub enum Direction {
 
 #[derive(Debug)]
 pub struct SyncMetrics {
-    objects: [(ObjectState, Gauge); ObjectState::ALL.len()],
     spec_lag: Histogram,
     status_lag: Histogram,
     oldest_pending_spec: Gauge,
@@ -58,20 +53,11 @@ impl SyncMetrics {
             |direction: &'static str| histogram!(SYNC_LAG_SECONDS, "section" => name.clone(), "direction" => direction);
         let oldest_pending = |direction: &'static str| gauge!(SYNC_OLDEST_PENDING_SECONDS, "section" => name.clone(), "direction" => direction);
         Self {
-            objects: ObjectState::ALL
-                .map(|state| (state, gauge!(SYNC_OBJECTS, "section" => name.clone(), "state" => state.as_str()))),
             spec_lag: lag("spec"),
             status_lag: lag("status"),
             oldest_pending_spec: oldest_pending("spec"),
             oldest_pending_status: oldest_pending("status"),
             contended_fields: counter!(SYNC_CONTENDED_FIELDS_TOTAL, "section" => name.clone()),
-        }
-    }
-
-    /// Sets how many objects are in each state, at the time of a scrape.
-    pub fn set_objects(&self, objects_in: impl Fn(ObjectState) -> usize) {
-        for (state, gauge) in &self.objects {
-            gauge.set(telemetry::count(objects_in(*state)));
         }
     }
 

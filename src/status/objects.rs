@@ -206,11 +206,16 @@ impl Objects {
             *self.counts.entry(state).or_default() += count;
         }
         self.oldest = self.oldest.max(others.oldest);
-        self.not_in_step.extend(others.not_in_step);
+        self.list(others.not_in_step, others.more);
+    }
+
+    /// Lists objects that are counted already; so many more are not at hand.
+    pub fn list(&mut self, objects: impl IntoIterator<Item = ListedObject>, more: usize) {
+        self.not_in_step.extend(objects);
         let rank = |object: &ListedObject| object.state.listed_after().map_or(u8::MAX, |(rank, _)| rank);
         self.not_in_step
             .sort_by(|one, other| by_urgency((rank(one), one.since, &one.key), (rank(other), other.since, &other.key)));
-        self.more += others.more + self.not_in_step.len().saturating_sub(MOST_LISTED);
+        self.more += more + self.not_in_step.len().saturating_sub(MOST_LISTED);
         self.not_in_step.truncate(MOST_LISTED);
     }
 
@@ -227,7 +232,7 @@ impl Objects {
         self.counts.is_empty()
     }
 
-    /// How many are in each state, for `/status`.
+    /// How many are in each state, for `/status` and the gauge of the section.
     pub fn by_state(&self) -> BTreeMap<&'static str, usize> {
         ObjectState::ALL.into_iter().map(|state| (state.as_str(), self.count(state))).collect()
     }

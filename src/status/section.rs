@@ -38,8 +38,8 @@ pub trait Section: Send + Sync {
         None
     }
 
-    /// Updates state gauges before a scrape.
-    fn refresh(&self, _facts: &Facts) {}
+    /// Updates the job's own gauges before a scrape.
+    fn refresh(&self) {}
 
     /// Brings up to date what is otherwise counted from time to time: somebody asks for the status.
     fn count(&self) -> BoxFuture<'_, ()> {

@@ -138,7 +138,7 @@ impl status::Section for StatusSyncReport {
         report
     }
 
-    fn refresh(&self, _facts: &Facts) {
+    fn refresh(&self) {
         self.pollers.iter().for_each(|poller| poller.refresh());
         guard::record_held(&self.name, &self.held_changes());
     }

@@ -19,7 +19,6 @@ use crate::config::SectionName;
 use crate::guard::{self, GuardedChange};
 use crate::telemetry::{Family, Metric, ReconcileResult, Series, WorkqueueMetrics, count};
 
-const CLUSTERS: &str = "towline_syncset_clusters";
 const HEALTH: &str = "towline_syncset_health";
 const ROLLOUTS: &str = "towline_syncset_rollouts";
 const DISPATCH_LAG_SECONDS: &str = "towline_dispatch_lag_seconds";
@@ -50,7 +49,6 @@ static SYNCSETS_UNAPPLIED: Metric = Metric::gauge(
 
 /// All metrics, with their descriptions for Prometheus.
 pub(super) const ALL: &[Metric] = &[
-    Metric::gauge(CLUSTERS, "Clusters by state"),
     Metric::gauge(HEALTH, "Syncsets whose health is read, each counted once per cluster, by what was read last"),
     Metric::gauge(ROLLOUTS, "Rollouts of syncsets by state"),
     Metric::gauge(DISPATCH_LAG_SECONDS, "Age of the oldest change that has not been dispatched"),
@@ -123,9 +121,6 @@ impl SyncsetMetrics {
 
     pub fn counted(&self, counted: &Counted) {
         self.queue.set_depth(usize::try_from(counted.work.ready).unwrap_or_default());
-        for (state, clusters) in &counted.states {
-            gauge!(CLUSTERS, "state" => state.as_str()).set(count(*clusters));
-        }
         for state in HealthState::ALL {
             let syncsets = counted.health.get(&state).copied().unwrap_or_default();
             gauge!(HEALTH, "state" => state.as_str().to_ascii_lowercase()).set(count(syncsets));

@@ -16,7 +16,7 @@ use super::metrics::SyncsetMetrics;
 use super::plan::guard::Cause;
 use super::plan::reason::Reason;
 use super::plan::rollout::RolloutPhase;
-use super::run::counts::{Counted, FailingSyncset, RolloutGroup, SyncState, UnreachableCluster};
+use super::run::counts::{Counted, FailingSyncset, RolloutGroup, UnreachableCluster};
 use super::run::dispatch;
 use super::run::dispatch::{DispatchError, SuspendedSyncset};
 use super::run::rollouts::ShownRollout;
@@ -97,20 +97,24 @@ fn facts(latest: &Latest) -> Facts {
 
 /// The clusters by state, and of what is not in step as much as was read from the database.
 fn objects(counted: &Counted) -> Objects {
-    let mut objects = Objects::counted(counted.states.iter().map(|(state, count)| (state.of_object(), *count)));
+    let (now, clock) = (Instant::now(), Timestamp::now());
+    // What began together has one `Instant`, so that the keys decide about its order.
+    let since = |at: Timestamp| now.checked_sub(Duration::try_from(clock.duration_since(at)).unwrap_or_default());
+    let mut objects = Objects::counted(counted.states.clone());
     objects.oldest = counted.oldest;
-    let held = counted.suspended.iter().map(held);
-    let stopped = counted.stopped.iter().map(stopped);
-    let failures = counted.failures.iter().map(failure);
-    objects.not_in_step =
-        held.chain(stopped).chain(failures).chain(counted.unreachable.iter().map(unreachable)).collect();
+    let held = counted.suspended.iter().map(|one| held(one, one.since.and_then(since)));
+    let stopped = counted.stopped.iter().map(|one| stopped(one, since(one.since)));
+    let failures = counted.failures.iter().map(|one| failure(one, now.checked_sub(one.age)));
+    let unreachable = counted.unreachable.iter().map(|one| unreachable(one, since));
+    let listed: Vec<ListedObject> = held.chain(stopped).chain(failures).chain(unreachable).collect();
     let all = counted.suspended.len()
         + counted.more_suspended
         + counted.stopped.len()
         + counted.more_stopped
-        + counted.of(SyncState::Failing)
-        + counted.of(SyncState::Unreachable);
-    objects.more = all.saturating_sub(objects.not_in_step.len());
+        + counted.of(ObjectState::Failing)
+        + counted.of(ObjectState::Unreachable);
+    let more = all.saturating_sub(listed.len());
+    objects.list(listed, more);
     objects
 }
 
@@ -160,20 +164,17 @@ fn stopped_rollouts(counted: &Counted) -> Option<String> {
 
 /// Of those that are not paused.
 fn no_cluster_answers(counted: &Counted) -> bool {
-    let served: usize = counted.states.values().sum::<usize>() - counted.of(SyncState::Paused);
-    served > 0 && counted.of(SyncState::Unreachable) == served
+    let served: usize = counted.states.values().sum::<usize>() - counted.of(ObjectState::Paused);
+    served > 0 && counted.of(ObjectState::Unreachable) == served
 }
 
 fn report(latest: &Latest) -> Value {
     let Some(counted) = &latest.counted else { return json!({}) };
-    let states: Map<String, Value> =
-        counted.states.iter().map(|(state, clusters)| (state.as_str().to_owned(), json!(clusters))).collect();
     let rollouts: Map<String, Value> =
         counted.rollouts.iter().map(|(group, count)| (group.as_str().to_owned(), json!(count))).collect();
     let (dispatcher, work) = (&counted.dispatcher, &counted.work);
     json!({
         "as_of_seconds": latest.counted_at.map(|at| at.elapsed().as_secs()),
-        "clusters": states,
         "held_syncsets": counted.suspended.len() + counted.more_suspended,
         "rollouts": rollouts,
         "refused_kubeconfigs": counted.refused,
@@ -188,7 +189,7 @@ fn report(latest: &Latest) -> Value {
     })
 }
 
-fn held(held: &SuspendedSyncset) -> ListedObject {
+fn held(held: &SuspendedSyncset, since: Option<Instant>) -> ListedObject {
     let cause = format!(
         "would delete objects on {} of {} clusters, {} in all: {}",
         held.clusters,
@@ -196,46 +197,40 @@ fn held(held: &SuspendedSyncset) -> ListedObject {
         held.objects,
         held.cause.reason()
     );
-    let since = held.since.and_then(instant_of);
     ListedObject { cause, next_step: Some(held.remedy()), ..ListedObject::new(held.label(), ObjectState::Held, since) }
 }
 
-fn stopped(stopped: &ShownRollout) -> ListedObject {
-    let ShownRollout { rollout, wave, since, .. } = stopped;
+fn stopped(stopped: &ShownRollout, since: Option<Instant>) -> ListedObject {
+    let ShownRollout { rollout, wave, .. } = stopped;
     let message = if rollout.message.is_empty() { String::new() } else { format!(": {}", rollout.message) };
     let cause = match rollout.state {
         RolloutPhase::RolledBack => format!("its clusters went back to revision {}{message}", rollout.goal),
         _ => format!("its rollout has stopped in wave {wave} ({}){message}", rollout.reason.as_str()),
     };
-    let shown = ListedObject::new(stopped.label(), ObjectState::Held, instant_of(*since));
+    let shown = ListedObject::new(stopped.label(), ObjectState::Held, since);
     ListedObject { cause, next_step: stopped.next_step(), ..shown }
 }
 
-fn failure(failing: &FailingSyncset) -> ListedObject {
-    let FailingSyncset { cluster, syncset, reason, message, age } = failing;
+fn failure(failing: &FailingSyncset, since: Option<Instant>) -> ListedObject {
+    let FailingSyncset { cluster, syncset, reason, message, .. } = failing;
     ListedObject {
         cause: format!("{syncset}: {message}"),
         next_step: Reason::of_name(reason).map(|reason| reason.next_step().to_owned()),
         also: Map::from_iter([("syncset".to_owned(), json!(syncset)), ("reason".to_owned(), json!(reason))]),
-        ..ListedObject::new(cluster, ObjectState::Failing, Instant::now().checked_sub(*age))
+        ..ListedObject::new(cluster, ObjectState::Failing, since)
     }
 }
 
-fn unreachable(silent: &UnreachableCluster) -> ListedObject {
+fn unreachable(silent: &UnreachableCluster, since: impl Fn(Timestamp) -> Option<Instant>) -> ListedObject {
     let shown = ListedObject::new(&silent.cluster, ObjectState::Unreachable, None);
-    let Some((reason, message, since)) = &silent.condition else { return shown };
+    let Some((reason, message, at)) = &silent.condition else { return shown };
     ListedObject {
-        since: instant_of(*since),
+        since: since(*at),
         cause: message.clone(),
         next_step: Some(reason.next_step().to_owned()),
         also: Map::from_iter([("reason".to_owned(), json!(reason.as_str()))]),
         ..shown
     }
-}
-
-fn instant_of(since: Timestamp) -> Option<Instant> {
-    let age = Duration::try_from(Timestamp::now().duration_since(since)).unwrap_or_default();
-    Instant::now().checked_sub(age)
 }
 
 impl status::Section for SyncsetReport {
@@ -298,12 +293,12 @@ mod tests {
 
     fn counted() -> Counted {
         let states = [
-            (SyncState::Paused, 1),
-            (SyncState::Unreachable, 2),
-            (SyncState::Failing, 3),
-            (SyncState::Held, 4),
-            (SyncState::Due, 5),
-            (SyncState::InStep, 6),
+            (ObjectState::Paused, 1),
+            (ObjectState::Unreachable, 2),
+            (ObjectState::Failing, 3),
+            (ObjectState::Held, 4),
+            (ObjectState::Pending, 5),
+            (ObjectState::InStep, 6),
         ];
         Counted {
             states: states.into(),
@@ -364,7 +359,6 @@ mod tests {
             shown,
             json!({
                 "as_of_seconds": null,
-                "clusters": {"paused": 1, "unreachable": 2, "failing": 3, "held": 4, "due": 5, "in_step": 6},
                 "held_syncsets": 1,
                 "rollouts": {"stopped": 1},
                 "refused_kubeconfigs": 0,
@@ -375,14 +369,14 @@ mod tests {
         assert_eq!(
             json!(objects.not_in_step),
             json!([
-                    {"key": "SelectorSyncSet monitoring", "state": "held", "for_seconds": null,
-                    "cause": "would delete objects on 12 of 20 clusters, 36 in all: most of its objects there would be deleted",
-                    "next_step": "take the change back, or `towline approve syncsets monitoring`"},
                 {"key": "SyncSet team-a/base", "state": "held", "for_seconds": 0,
                     "cause": "its rollout has stopped in wave canary (Failures): wave canary is done",
                     "next_step": "edit the syncset, or `towline rollout undo team-a/base`; `towline rollout resume team-a/base` goes on in spite of what has failed"},
                 {"key": "SyncSet team-a/base", "state": "held", "for_seconds": 0, "cause": "its clusters went back to revision 2",
                     "next_step": "correct the syncset: its clusters don't have what it says"},
+                {"key": "SelectorSyncSet monitoring", "state": "held", "for_seconds": null,
+                    "cause": "would delete objects on 12 of 20 clusters, 36 in all: most of its objects there would be deleted",
+                    "next_step": "take the change back, or `towline approve syncsets monitoring`"},
                 {"key": "team-a/west-1", "state": "failing", "for_seconds": 7, "syncset": "SyncSet team-a/base",
                     "reason": "Forbidden", "cause": "SyncSet team-a/base: failed to apply resource 0: forbidden",
                     "next_step": "grant the right to the account of the kubeconfig"},
@@ -399,18 +393,20 @@ mod tests {
 
     #[test]
     fn what_an_operator_has_to_do_makes_the_section_unwell_and_clusters_that_do_not_answer_do_not() {
-        let mut counted = Counted { states: [(SyncState::InStep, 6), (SyncState::Unreachable, 2)].into(), ..counted() };
+        let mut counted =
+            Counted { states: [(ObjectState::InStep, 6), (ObjectState::Unreachable, 2)].into(), ..counted() };
         let of = |counted: &Counted| condition(&latest(counted.clone()));
         assert_eq!(of(&counted), Condition::new(SectionState::Pending, "changes are being dispatched; 2 unreachable"));
-        let paused = Counted { states: [(SyncState::InStep, 6), (SyncState::Paused, 1)].into(), ..counted.clone() };
+        let paused = Counted { states: [(ObjectState::InStep, 6), (ObjectState::Paused, 1)].into(), ..counted.clone() };
         assert_eq!(of(&paused), Condition::new(SectionState::Pending, "changes are being dispatched; 1 paused"));
         counted.dispatcher.cursor = counted.dispatcher.newest;
         assert_eq!(of(&counted), Condition::new(SectionState::Ready, "2 unreachable"));
         let refused = Counted { refused: 1, ..counted.clone() };
         assert_eq!(of(&refused), Condition::new(SectionState::Failing, "1 kubeconfig is refused; 2 unreachable"));
-        let alone = Counted { states: [(SyncState::Unreachable, 2), (SyncState::Paused, 1)].into(), ..counted.clone() };
+        let alone =
+            Counted { states: [(ObjectState::Unreachable, 2), (ObjectState::Paused, 1)].into(), ..counted.clone() };
         assert_eq!(of(&alone), Condition::new(SectionState::Waiting, "no cluster answers; 1 paused, 2 unreachable"));
-        counted.states.insert(SyncState::Failing, 3);
+        counted.states.insert(ObjectState::Failing, 3);
         assert_eq!(of(&counted), Condition::new(SectionState::Failing, "3 failing, 2 unreachable"));
         counted.suspended = vec![monitoring(); 5];
         let message = "deletions of SelectorSyncSet monitoring, SelectorSyncSet monitoring, SelectorSyncSet monitoring, \
@@ -439,7 +435,7 @@ mod tests {
             "deletions are held of SelectorSyncSet unreadable, SelectorSyncSet unreadable; 3 failing, 2 unreachable";
         assert_eq!(of(&counted), Condition::new(SectionState::Held, message));
         counted.suspended.clear();
-        (counted.states, counted.stopped) = ([(SyncState::InStep, 6)].into(), vec![shown_for_tests()]);
+        (counted.states, counted.stopped) = ([(ObjectState::InStep, 6)].into(), vec![shown_for_tests()]);
         let message = "the rollout of SyncSet team-a/base has stopped";
         assert_eq!(of(&counted), Condition::new(SectionState::Failing, message));
         let failed = Latest { failure: Some("refused".to_owned()), ..latest(counted) };

@@ -30,6 +30,8 @@ pub(super) const CLUSTER_AVAILABLE: &str = "towline_cluster_available";
 pub(super) const CLUSTER_NEW_CREDENTIALS_FAIL: &str = "towline_cluster_new_credentials_fail";
 /// Whether a section is well, by `section`.
 pub(super) const SECTION_WELL: &str = "towline_section_well";
+/// Objects, by `section` and `state`.
+pub(super) const OBJECTS: &str = "towline_objects";
 /// What the guard against mass changes holds, by `section` and `kind`.
 pub(super) const HELD_CHANGES: &str = "towline_held_changes";
 /// Duration of a statement until its last row, by `query`.
@@ -113,6 +115,7 @@ const COMMON: &[Metric] = &[
         "1 if the cluster's files have new credentials that do not work, so that the old ones stay in use, else 0",
     ),
     Metric::gauge(SECTION_WELL, "1 if the section needs no attention, 0 if it does: towline status shows why"),
+    Metric::gauge(OBJECTS, "Objects (of syncsets: clusters) by section and state"),
     Metric::gauge(
         HELD_CHANGES,
         "Objects (of syncsets: syncsets) that wait for an approval, by what would be done to them",

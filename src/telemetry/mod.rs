@@ -18,7 +18,8 @@ pub use metrics::{InstallMetrics, Metric, MetricKind, describe, install as insta
 pub use process::render as render_process;
 pub use recorders::{
     ReconcileResult, RestClientMetrics, WorkqueueMetrics, actor_restarts, cluster_available,
-    cluster_new_credentials_fail, count, db_query, held_changes, leader_election_master_status, section_well,
+    cluster_new_credentials_fail, count, db_query, held_changes, leader_election_master_status, section_objects,
+    section_well,
 };
 pub use totals::Totals;
 

@@ -151,6 +151,11 @@ pub fn section_well(section: &SectionName, is_well: bool) {
     gauge!(names::SECTION_WELL, "section" => section.to_string()).set(if is_well { 1.0 } else { 0.0 });
 }
 
+/// How many objects of a section are in a state, at a scrape.
+pub fn section_objects(section: &SectionName, state: &'static str, objects: usize) {
+    gauge!(names::OBJECTS, "section" => section.to_string(), "state" => state).set(count(objects));
+}
+
 /// How much of a section waits for an approval, by what would be done, at a scrape.
 pub fn held_changes(section: &SectionName, kind: &'static str, held: usize) {
     gauge!(names::HELD_CHANGES, "section" => section.to_string(), "kind" => kind).set(count(held));

@@ -284,7 +284,7 @@ function cluster(namespace, name, {sync, cluster: states}, {health: only = ''}, 
       empty: only ? 'None is selected.' : 'None.',
       columns: [
         {head: 'Syncset', cell: (entry) => syncsetLink({kind: entry.kind, name: entry.name, namespace: entry.kind === 'SyncSet' ? namespace : ''})},
-        {head: 'State', cell: ({result}) => state({Failure: 'failing', Success: 'in_step'}[result] ?? 'due')},
+        {head: 'State', cell: ({result}) => state({Failure: 'failing', Success: 'in_step'}[result] ?? 'pending')},
         {head: 'Since', cell: (entry) => entry.lastTransitionTime ?? '–'},
         {head: 'Why', cell: (entry) => because({reason: entry.reason, message: entry.failureMessage}) || '–'},
         {head: 'Health', cell: ({health}) => (health ? html`${state(health.state)} ${because(health)}` : '–')},

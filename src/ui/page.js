@@ -230,7 +230,7 @@ export function queryOf(parameters) {
 // The word says it; the shape says it without colours, and the colour from afar.
 const LOOKS = {
   good: ['●', 'ready', 'in_step', 'available', 'passed', 'Complete', 'Current'],
-  busy: ['◐', 'pending', 'deleting', 'starting', 'due', 'dry_run', 'detaching', 'running', 'Running', 'RollingBack', 'Progressing'],
+  busy: ['◐', 'pending', 'deleting', 'starting', 'dry_run', 'detaching', 'running', 'Running', 'RollingBack', 'Progressing'],
   quiet: ['○', 'paused', 'elsewhere', 'detached', 'existing', 'missing'],
   wait: ['■', 'held', 'waiting', 'not_ready', 'unclaimed', 'circle', 'other_cluster', 'mapping_changed', 'Unknown'],
   bad: ['▲', 'blocked', 'failing', 'unreachable', 'refused', 'no_credentials', 'unauthorized', 'not_applied', 'Stopped', 'RolledBack', 'Failed'],

@@ -8,7 +8,6 @@ use towline::test_api::config::SectionName;
 use towline::test_api::documents::{BusObserver, Counts};
 use towline::test_api::guard::{GuardedChange, record_held};
 use towline::test_api::hub::HubMetrics;
-use towline::test_api::inventory::InventoryMetrics;
 use towline::test_api::jobs::JOBS;
 use towline::test_api::lease::LeaseMetrics;
 use towline::test_api::resource_sync::{Direction, SyncMetrics};
@@ -19,13 +18,11 @@ use towline::test_api::syncset::plan::guard::Cause;
 use towline::test_api::syncset::plan::health::HealthState;
 use towline::test_api::syncset::plan::spec::Behavior;
 use towline::test_api::syncset::work::{First, WorkObserver};
-use towline::test_api::syncset::{
-    Applied, Counted, DispatcherState, RolloutGroup, SelectorApplied, SyncState, SyncsetMetrics,
-};
+use towline::test_api::syncset::{Applied, Counted, DispatcherState, RolloutGroup, SelectorApplied, SyncsetMetrics};
 use towline::test_api::telemetry::{
     Metric, MetricKind, ReconcileResult, RestClientMetrics, VERSION, WorkqueueMetrics, actor_restarts,
     cluster_available, cluster_new_credentials_fail, db_query, describe, leader_election_master_status, recorder,
-    render_families, render_process, section_well,
+    render_families, render_process, section_objects, section_well,
 };
 
 const SECTION: &[&str] = &["databases"];
@@ -68,13 +65,12 @@ pub(crate) const CLOSED: &[(&str, &[Label])] = &[
     ("towline_cluster_available", &[("cluster", &["edge", "hub"])]),
     ("towline_cluster_new_credentials_fail", &[("cluster", &["edge"])]),
     ("towline_section_well", &[("section", &["databases", "hub"])]),
+    ("towline_objects", &[("section", &["databases", "inventory", "syncsets"]), ("state", OBJECT_STATES)]),
     ("towline_held_changes", &[("section", QUEUES), ("kind", HELD_KINDS)]),
-    ("towline_sync_objects", &[("section", SECTION), ("state", OBJECT_STATES)]),
     ("towline_sync_lag_seconds", &[("section", SECTION), ("direction", DIRECTIONS)]),
     ("towline_sync_oldest_pending_seconds", &[("section", SECTION), ("direction", DIRECTIONS)]),
     ("towline_sync_contended_fields_total", &[("section", SECTION)]),
     ("towline_lease_held", &[("section", SECTION)]),
-    ("towline_inventory_pending", &[]),
     (
         "towline_status_sync_writes_total",
         &[("family", FAMILY), ("outcome", &["created", "patched", "deleted", "failed"])],
@@ -93,7 +89,6 @@ pub(crate) const CLOSED: &[(&str, &[Label])] = &[
         "towline_syncset_rollouts",
         &[("state", &["running", "paused", "stopped", "aborted", "rolling_back", "rolled_back", "complete"])],
     ),
-    ("towline_syncset_clusters", &[("state", &["paused", "unreachable", "failing", "held", "due", "in_step"])]),
     ("towline_dispatch_lag_seconds", &[]),
     ("towline_work_oldest_seconds", &[]),
     ("hive_syncset_apply_duration_seconds", &[("group", &["none", "ingress"])]),
@@ -213,9 +208,7 @@ fn record() -> (String, Vec<Metric>) {
         queue.retried();
         let lease = LeaseMetrics::new(&section);
         lease.set_held(true);
-        let _ = InventoryMetrics::new();
         let sync = SyncMetrics::new(&section);
-        sync.set_objects(|state| if state == ObjectState::Held { 7 } else { 0 });
         sync.set_oldest_pending(Direction::Status, Duration::from_millis(1500));
         sync.written(Direction::Spec, Duration::from_millis(5));
         sync.written(Direction::Status, Duration::from_mins(10));
@@ -226,6 +219,12 @@ fn record() -> (String, Vec<Metric>) {
         cluster_new_credentials_fail(&"edge".parse().expect("a name"), true);
         section_well(&section, true);
         section_well(&"hub".parse().expect("a name"), true);
+        for name in ["databases", "inventory", "syncsets"] {
+            for state in ObjectState::ALL {
+                let objects = if state == ObjectState::Held { name.len() } else { 0 };
+                section_objects(&name.parse().expect("a name"), state.as_str(), objects);
+            }
+        }
         let requests = RestClientMetrics::new("hub:6443");
         requests.answered(Some(http::StatusCode::CREATED), &http::Method::POST);
         requests.answered(None, &http::Method::GET);
@@ -278,7 +277,6 @@ fn syncsets(metrics: &SyncsetMetrics) {
     let lag = Some(Duration::from_millis(2500));
     let work = Counts { running: 1, ready: 12, waiting: 13, oldest: Some(Duration::from_secs(6)) };
     let dispatcher = DispatcherState { lag, ..DispatcherState::default() };
-    let states = SyncState::ALL.into_iter().zip(20..).collect();
     let health = [(HealthState::Current, 12), (HealthState::Progressing, 13)].into();
     let suspended = SuspendedSyncset {
         id: uuid::Uuid::nil(),
@@ -295,7 +293,6 @@ fn syncsets(metrics: &SyncsetMetrics) {
     };
     let rollouts = [(RolloutGroup::Stopped, 14), (RolloutGroup::Complete, 15)].into();
     metrics.counted(&Counted {
-        states,
         health,
         rollouts,
         suspended: vec![suspended; 8],
@@ -367,7 +364,8 @@ fn what_is_recorded_is_what_is_rendered() {
         let labels = [("controller", "databases"), ("result", result)];
         assert_near(value(families, "controller_runtime_reconcile_total", &labels), expected);
     }
-    assert_near(value(families, "towline_sync_objects", &[("section", "databases"), ("state", "held")]), 7.0);
+    assert_near(value(families, "towline_objects", &[("section", "databases"), ("state", "held")]), 9.0);
+    assert_near(value(families, "towline_objects", &[("section", "syncsets"), ("state", "pending")]), 0.0);
     let oldest = [("section", "databases"), ("direction", "status")];
     assert_near(value(families, "towline_sync_oldest_pending_seconds", &oldest), 1.5);
     assert_near(value(families, "towline_status_sync_freshness_seconds", &[("family", "policies")]), 2.0);
@@ -398,9 +396,7 @@ fn what_is_recorded_of_syncsets_is_what_is_rendered() {
     const QUEUE: [(&str, &str); 2] = [("name", "syncsets"), ("controller", "syncsets")];
     let families = &RECORDED.0;
     for (name, labels, expected) in [
-        ("towline_syncset_clusters", &[("state", "paused")][..], 20.0),
-        ("towline_syncset_clusters", &[("state", "in_step")], 25.0),
-        ("towline_syncset_health", &[("state", "progressing")], 13.0),
+        ("towline_syncset_health", &[("state", "progressing")][..], 13.0),
         ("towline_syncset_health", &[("state", "failed")], 0.0),
         ("towline_syncset_rollouts", &[("state", "stopped")], 14.0),
         ("towline_syncset_rollouts", &[("state", "running")], 0.0),

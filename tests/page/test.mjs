@@ -128,7 +128,7 @@ async function objects(url) {
   return {total: 5_000, listed: 5_000, matching: all.length, offset, objects: all.slice(offset, offset + limit)};
 }
 
-const fleetStates = {paused: 3, unreachable: 40, failing: 200, held: 12, due: 5, in_step: 4_740};
+const fleetStates = {paused: 3, unreachable: 40, failing: 200, held: 12, pending: 5, in_step: 4_740};
 function fleet(url) {
   const by = url.searchParams.get('groupBy');
   const groups = by ? ['prod', 'test', undefined].map((value) => ({value, clusters: 9, states: {in_step: 9}})) : [];

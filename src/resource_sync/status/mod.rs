@@ -353,11 +353,10 @@ impl status::Section for SyncReport {
         Some(metrics::LAG)
     }
 
-    fn refresh(&self, facts: &Facts) {
+    fn refresh(&self) {
         let oldest = self.section.index(|index| index.table.oldest_pending(Instant::now()));
         guard::record_held(self.section.name(), &self.section.held_objects());
         self.queue.set_depth(self.dispatcher.snapshot().waiting + self.section.requests_waiting());
-        self.section.metrics.set_objects(|state| facts.objects.count(state));
         for (direction, age) in [(Direction::Spec, oldest.spec), (Direction::Status, oldest.status)] {
             self.section.metrics.set_oldest_pending(direction, age.unwrap_or_default());
         }

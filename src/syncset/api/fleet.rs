@@ -9,7 +9,8 @@ use utoipa::ToSchema;
 use super::{NAMESPACE, SELECTOR, SyncsetApi, places};
 use crate::documents::{Filter, Kind, Problem, ProblemKind};
 use crate::job::routes::{ApiRequest, QueryParameter, QueryValue, Reach, Right};
-use crate::syncset::run::counts::SyncState;
+use crate::status::ObjectState;
+use crate::syncset::run::counts::CLUSTER_STATES;
 use crate::syncset::run::counts::fleet::{self, ListedCluster, Selection, States, SyncsetName, states_within};
 use crate::syncset::run::dispatch::{DispatchError, SuspendedSyncset, suspended_within};
 
@@ -32,7 +33,7 @@ pub(super) const OF_PAGE: &[QueryParameter] = &[
     SELECTOR,
     QueryParameter {
         name: "state",
-        about: "Only clusters in this state: paused, unreachable, failing, held, due or in_step",
+        about: "Only clusters in this state: paused, unreachable, failing, held, pending or in_step",
         value: QueryValue::Text,
     },
     QueryParameter { name: "text", about: "Only clusters with this in namespace/name", value: QueryValue::Text },
@@ -58,7 +59,7 @@ pub(super) const OF_PAGE: &[QueryParameter] = &[
 pub(super) struct Fleet {
     /// How many there are.
     clusters: usize,
-    /// How many are in each state: the first of `paused`, `unreachable`, `failing`, `held`, `due` and `in_step` that holds.
+    /// How many are in each state: the first of `paused`, `unreachable`, `failing`, `held`, `pending` and `in_step` that holds.
     states: BTreeMap<String, usize>,
     /// With `groupBy`: the same for each value of the label, those with most clusters first; at most 200.
     groups: Vec<FleetGroup>,
@@ -118,7 +119,7 @@ pub(super) struct ClusterState {
     name: String,
     /// The labels.
     labels: BTreeMap<String, String>,
-    /// `paused`, `unreachable`, `failing`, `held`, `due` or `in_step`.
+    /// `paused`, `unreachable`, `failing`, `held`, `pending` or `in_step`.
     state: String,
     /// Seconds that it is in this state, where that is known: since it does not answer, since the first of its failures, since it is due.
     #[serde(rename = "forSeconds", skip_serializing_if = "Option::is_none")]
@@ -169,8 +170,8 @@ pub(super) async fn count(api: Arc<SyncsetApi>, request: ApiRequest) -> Result<F
 
 /// All states, so that none disappears from the answer with its last cluster.
 fn by_name(states: &States) -> BTreeMap<String, usize> {
-    let count = |state: SyncState| states.get(&state).copied().unwrap_or_default();
-    SyncState::ALL.into_iter().map(|state| (state.as_str().to_owned(), count(state))).collect()
+    let count = |state: ObjectState| states.get(&state).copied().unwrap_or_default();
+    CLUSTER_STATES.into_iter().map(|state| (state.as_str().to_owned(), count(state))).collect()
 }
 
 fn shown(held: &SuspendedSyncset) -> HeldSyncSet {
@@ -192,8 +193,8 @@ pub(super) async fn page(api: Arc<SyncsetApi>, request: ApiRequest) -> Result<Cl
         Problem::new(ProblemKind::Parameter, format!("parameter {name} is not valid: {allowed}"))
     };
     let state = given("state").map(|name| {
-        let found = SyncState::ALL.into_iter().find(|state| state.as_str() == name);
-        found.ok_or_else(|| wrong("state", "allowed are paused, unreachable, failing, held, due and in_step"))
+        let found = CLUSTER_STATES.into_iter().find(|state| state.as_str() == name);
+        found.ok_or_else(|| wrong("state", "allowed are paused, unreachable, failing, held, pending and in_step"))
     });
     let failing = given("syncset").map(|text| {
         syncset(text).ok_or_else(|| wrong("syncset", "it must be SyncSet/NAMESPACE/NAME or SelectorSyncSet/NAME"))

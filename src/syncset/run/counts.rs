@@ -18,62 +18,27 @@ use crate::syncset::run::paused::{is_paused, pause};
 use crate::syncset::run::rollouts::{ShownRollout, stopped_rollouts};
 use fleet::Places;
 
-/// Failures that are shown, and clusters that do not answer.
-const MOST_FAILURES: i64 = 20;
-const MOST_UNREACHABLE: i64 = 20;
-/// Syncsets whose deletions are held, and are shown.
-const MOST_SUSPENDED: i64 = 20;
-/// Rollouts that have stopped or gone back, and are shown.
-const MOST_STOPPED: i64 = 20;
+/// Of held syncsets, of stopped rollouts, of failures and of clusters that do not answer, as many are read.
+const MOST_READ: i64 = 20;
 /// Clusters that do not answer and are named beside failures.
 const FIRST_UNREACHABLE: usize = 5;
 
-/// The state of a cluster: the first one that holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum SyncState {
-    Paused,
-    /// It does not answer, or its kubeconfig is refused.
-    Unreachable,
-    Failing,
-    /// Deletions on it are suspended.
-    Held,
-    /// It has work that is ready or under way, its API server has asked to wait (429), or no pass over it has ended yet.
-    Due,
-    /// None of these.
-    InStep,
-}
-
-impl SyncState {
-    /// The state as the reports of all jobs name it.
-    pub fn of_object(self) -> ObjectState {
-        match self {
-            Self::Paused => ObjectState::Paused,
-            Self::Unreachable => ObjectState::Unreachable,
-            Self::Failing => ObjectState::Failing,
-            Self::Held => ObjectState::Held,
-            Self::Due => ObjectState::Pending,
-            Self::InStep => ObjectState::InStep,
-        }
-    }
-
-    pub const ALL: [Self; 6] = [Self::Paused, Self::Unreachable, Self::Failing, Self::Held, Self::Due, Self::InStep];
-
-    /// Its name in `/status` and in metrics.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Paused => "paused",
-            Self::Unreachable => "unreachable",
-            Self::Failing => "failing",
-            Self::Held => "held",
-            Self::Due => "due",
-            Self::InStep => "in_step",
-        }
-    }
-}
+/// The states of clusters: each is in the first one that holds.
+///
+/// `Unreachable` are also those whose kubeconfig is refused. Of those that are `Held`, deletions are suspended. A cluster is `Pending` that has
+/// work that is ready or under way, whose API server has asked to wait (429), or over which no pass has ended yet.
+pub const CLUSTER_STATES: [ObjectState; 6] = [
+    ObjectState::Paused,
+    ObjectState::Unreachable,
+    ObjectState::Failing,
+    ObjectState::Held,
+    ObjectState::Pending,
+    ObjectState::InStep,
+];
 
 #[derive(Clone, Debug, Default)]
 pub struct Counted {
-    pub states: BTreeMap<SyncState, usize>,
+    pub states: BTreeMap<ObjectState, usize>,
     /// Syncsets whose health was read, each counted once per cluster.
     pub health: BTreeMap<HealthState, usize>,
     /// Since when the oldest change that is due has been due.
@@ -210,7 +175,7 @@ macro_rules! state {
              state as (select m.*, p.last_contact, case when w.ready_at <= now() then w.ready_at end as due_since, \
                  case when not p.reachable and p.retry_at is null then 'refused' when not p.reachable then 'unreachable' \
                    when m.id in (select cluster from failing) then 'failing' when m.id in (select cluster from held) then 'held' \
-                   when p.cluster is null or p.reachable is null or p.retry_at > now() or w.ready_at <= now() or w.until >= now() then 'due' \
+                   when p.cluster is null or p.reachable is null or p.retry_at > now() or w.ready_at <= now() or w.until >= now() then 'pending' \
                    else 'in_step' end as state \
                from mine m left join towline_cluster p on p.cluster = m.id left join towline_work w on w.cluster = m.id)"
         )
@@ -232,7 +197,7 @@ const STATES: &str = concat!(
 const FAILURES: &str = "select f.kind, f.namespace, f.name, coalesce(c.namespace || '/' || c.name, f.cluster::text), f.reason, f.message, \
        extract(epoch from now() - f.since)::float8 \
      from (select * from towline_result where result = 'Failure' order by since desc limit $1) f \
-     left join clusters c on c.kind = 'clusters' and c.id = f.cluster order by f.since desc, 4, f.kind, f.namespace, f.name";
+     left join clusters c on c.kind = 'clusters' and c.id = f.cluster order by f.kind, f.namespace, f.name";
 /// As many as are shown, and their `ClusterSync`s, without those that are paused: also by one of the values in parameter $3.
 const UNREACHABLE: &str = concat!(
     "select u.namespace || '/' || u.name, (s.status->'conditions')::text \
@@ -242,8 +207,7 @@ const UNREACHABLE: &str = concat!(
            where p.reachable = false and c.deleted_at is null) s \
          where s.pause is null or (s.pause <> '' and s.pause not in (select unnest($3::text[]))) \
          order by s.is_refused desc, s.last_contact desc nulls first, 1, 2 limit $2) u \
-     left join clustersyncs s on s.kind = 'clustersyncs' and s.namespace = u.namespace and s.name = u.name \
-     order by u.is_refused desc, u.last_contact desc nulls first, 1"
+     left join clustersyncs s on s.kind = 'clustersyncs' and s.namespace = u.namespace and s.name = u.name"
 );
 /// The rest. Indexes answer it but for the health of syncsets, which small columns tell, and of a thousand clusters that were never reached
 /// their documents.
@@ -291,15 +255,15 @@ impl Counted {
             }
         }
         let pausing = counted.count_states(database, now).await?;
-        if counted.of(SyncState::Unreachable) > 0 {
+        if counted.of(ObjectState::Unreachable) > 0 {
             counted.unreachable = unreachable(database, &pausing).await?;
         }
         counted.failures = failures(database).await?;
-        let held = suspended_within(database, |_| String::new(), Some(MOST_SUSPENDED)).await?;
+        let held = suspended_within(database, |_| String::new(), Some(MOST_READ)).await?;
         (counted.suspended, counted.more_suspended) = held;
         let stopped = [RolloutGroup::Paused, RolloutGroup::Stopped, RolloutGroup::Aborted, RolloutGroup::RolledBack];
         if stopped.iter().any(|group| counted.rollouts.contains_key(group)) {
-            (counted.stopped, counted.more_stopped) = stopped_rollouts(database, MOST_STOPPED).await?;
+            (counted.stopped, counted.more_stopped) = stopped_rollouts(database, MOST_READ).await?;
         }
         Ok(counted)
     }
@@ -310,14 +274,14 @@ impl Counted {
         const QUERY: &str = "count_clusters_by_state";
         let keys: Vec<String> = PAUSES.map(str::to_owned).to_vec();
         let mut pausing: Vec<String> = Vec::new();
-        self.states = SyncState::ALL.into_iter().map(|state| (state, 0)).collect();
+        self.states = CLUSTER_STATES.into_iter().map(|state| (state, 0)).collect();
         for row in &database.all(QUERY, STATES, &[(&keys as _, Type::TEXT_ARRAY)]).await? {
             let (name, clusters, pause): (&str, i64, Option<&str>) =
                 (column(QUERY, row, 0)?, column(QUERY, row, 1)?, column(QUERY, row, 2)?);
             let state = state_of(name, pause, now);
             match (state, name) {
-                (SyncState::Paused, "refused" | "unreachable") => pausing.extend(pause.map(str::to_owned)),
-                (SyncState::Unreachable, "refused") => self.refused += number(clusters),
+                (ObjectState::Paused, "refused" | "unreachable") => pausing.extend(pause.map(str::to_owned)),
+                (ObjectState::Unreachable, "refused") => self.refused += number(clusters),
                 _ => {}
             }
             *self.states.entry(state).or_default() += number(clusters);
@@ -325,25 +289,24 @@ impl Counted {
         Ok(pausing)
     }
 
-    pub fn of(&self, state: SyncState) -> usize {
+    pub fn of(&self, state: ObjectState) -> usize {
         self.states.get(&state).copied().unwrap_or_default()
     }
 }
 
 /// The state of a cluster of which this was read.
-fn state_of(name: &str, pause: Option<&str>, now: Timestamp) -> SyncState {
+fn state_of(name: &str, pause: Option<&str>, now: Timestamp) -> ObjectState {
     if is_paused(pause, now) {
-        return SyncState::Paused;
+        return ObjectState::Paused;
     }
     let name = if name == "refused" { "unreachable" } else { name };
-    SyncState::ALL.into_iter().find(|state| state.as_str() == name).unwrap_or(SyncState::Due)
+    CLUSTER_STATES.into_iter().find(|state| state.as_str() == name).unwrap_or(ObjectState::Pending)
 }
 
 async fn unreachable(database: &Database, pausing: &[String]) -> Result<Vec<UnreachableCluster>, db::Error> {
     const QUERY: &str = "unreachable_clusters";
     let keys: Vec<String> = PAUSES.map(str::to_owned).to_vec();
-    let params =
-        [(&keys as _, Type::TEXT_ARRAY), (&MOST_UNREACHABLE as _, Type::INT8), (&pausing as _, Type::TEXT_ARRAY)];
+    let params = [(&keys as _, Type::TEXT_ARRAY), (&MOST_READ as _, Type::INT8), (&pausing as _, Type::TEXT_ARRAY)];
     let mut found = Vec::new();
     for row in &database.all(QUERY, UNREACHABLE, &params).await? {
         let conditions = column::<Option<&str>>(QUERY, row, 1)?.and_then(|text| serde_json::from_str(text).ok());
@@ -397,7 +360,7 @@ fn why(conditions: &Value) -> Option<(Unreachable, String, Timestamp)> {
 
 async fn failures(database: &Database) -> Result<Vec<FailingSyncset>, db::Error> {
     const QUERY: &str = "last_failing_syncsets";
-    let rows = database.all(QUERY, FAILURES, &[(&MOST_FAILURES, Type::INT8)]).await?;
+    let rows = database.all(QUERY, FAILURES, &[(&MOST_READ, Type::INT8)]).await?;
     let failure = |row| -> Result<FailingSyncset, db::Error> {
         let (kind, namespace, name): (&str, &str, &str) =
             (column(QUERY, row, 0)?, column(QUERY, row, 1)?, column(QUERY, row, 2)?);

@@ -53,7 +53,7 @@ fn what_it_tells_of_itself_is_well_formed_and_names_no_object() {
 
         let families = prometheus::read(&towline.admin().metrics().await.unwrap()).unwrap();
         for name in [
-            "towline_sync_objects",
+            "towline_objects",
             "towline_sync_lag_seconds",
             "towline_sync_oldest_pending_seconds",
             "towline_build_info",
@@ -78,7 +78,7 @@ fn what_it_tells_of_itself_is_well_formed_and_names_no_object() {
         let is_object = |value: &String| value.starts_with(&lane.prefix) || value.starts_with("o1");
         assert!(!samples().flat_map(|sample| sample.labels.values()).any(is_object), "an object's name is a label");
         let state = |wanted: &str| {
-            let found = families["towline_sync_objects"].samples.iter().find(|sample| sample.labels["state"] == wanted);
+            let found = families["towline_objects"].samples.iter().find(|sample| sample.labels["state"] == wanted);
             found.unwrap().value
         };
         assert_eq!((state("in_step").to_string(), state("failing").to_string()), ("12".to_owned(), "0".to_owned()));

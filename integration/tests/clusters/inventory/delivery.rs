@@ -53,7 +53,10 @@ fn a_post_that_fails_or_whose_daemon_is_killed_in_the_midst_is_repeated_under_it
         assert!(asked >= Duration::from_secs(4), "it did not wait as it was asked to: {asked:?}");
         assert_eq!(world.accepted("web").len(), 2);
         let metrics = daemon.admin().metrics().await.unwrap();
-        assert!(metrics.lines().any(|found| found == "towline_inventory_pending 0"), "{metrics}");
+        assert!(
+            metrics.lines().any(|found| found == "towline_objects{section=\"inventory\",state=\"pending\"} 0"),
+            "{metrics}"
+        );
 
         world.sink.script([Reply::Hang]);
         world.helm.run(&["upgrade", "web", &chart, "--set", "value=3"]).await.unwrap();

@@ -186,7 +186,7 @@ fn an_account_that_may_not_read_the_identity_of_its_cluster_is_forbidden_until_i
             message.starts_with("failed to read the UID of namespace kube-system: ") && message.contains(refusal),
             "{message}"
         );
-        let is_listed = |report: &Value| report["clusters"]["unreachable"] == 1;
+        let is_listed = |report: &Value| report["objects"]["unreachable"] == 1;
         let found = report(&stage, "the cluster as unreachable", is_listed).await;
         let listed = &found["not_in_step"][0];
         assert_eq!(

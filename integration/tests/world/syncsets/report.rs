@@ -50,11 +50,8 @@ fn what_fails_is_in_the_status_and_what_is_applied_in_the_metrics() {
             let spec = json!({"clusterDeploymentSelector": selected, "resources": [resource]});
             stage.create("selectorsyncsets", &json!({"name": name, "spec": spec})).await;
         }
-        let found = report(&stage, "a failing cluster", |report| report["clusters"]["failing"] == 1).await;
-        assert_eq!(
-            found["clusters"],
-            json!({"paused": 0, "unreachable": 0, "failing": 1, "held": 0, "due": 0, "in_step": 0})
-        );
+        let found = report(&stage, "a failing cluster", |report| report["objects"]["failing"] == 1).await;
+        assert_eq!((&found["overview"]["total"], &found["objects"]["in_step"]), (&json!(1), &json!(0)), "{found}");
         let failing = &found["not_in_step"][0];
         assert_eq!(
             (&failing["key"], &failing["reason"]),
@@ -70,7 +67,7 @@ fn what_fails_is_in_the_status_and_what_is_applied_in_the_metrics() {
         let row = table.lines().find(|line| line.starts_with("syncsets ")).unwrap();
         assert!(row.contains("failing") && row.contains("0/1") && row.contains("1 failing"), "{table}");
         assert!(table.lines().any(|line| line.starts_with("report/west-1") && line.contains("report-bad")), "{table}");
-        metric(&stage, "towline_syncset_clusters{state=\"failing\"} 1", true).await;
+        metric(&stage, "towline_objects{section=\"syncsets\",state=\"failing\"} 1", true).await;
         metric(&stage, "hive_syncsetinstance_resources_applied_total{type=\"apply\",result=\"success\"} 1", true).await;
         metric(&stage, "hive_selectorsyncset_apply_duration_seconds_count{name=\"report-fine\"} 1", true).await;
         let unapplied =
@@ -81,7 +78,7 @@ fn what_fails_is_in_the_status_and_what_is_applied_in_the_metrics() {
         stage
             .change("clusters/report/west-1", &json!({"annotations": {"hive.openshift.io/syncset-pause": "true"}}))
             .await;
-        report(&stage, "a paused cluster", |report| report["clusters"]["paused"] == 1).await;
+        report(&stage, "a paused cluster", |report| report["objects"]["paused"] == 1).await;
         let own = json!({"namespace": stage.namespace, "name": "own", "annotations": {"hive.openshift.io/syncset-metrics-group": "mine"},
             "spec": {"clusterDeploymentRefs": [{"name": "west-1"}], "applyBehavior": "CreateOnly",
                 "resources": [stage.config_map("own", &json!({}))]}});
@@ -103,7 +100,7 @@ fn what_fails_is_in_the_status_and_what_is_applied_in_the_metrics() {
             "hive_selectorsyncset_clusters_total{name=\"report-fine\"} 1",
             "hive_syncsets_total 1",
             "hive_syncsets_unapplied_total 0",
-            "towline_syncset_clusters{state=\"in_step\"} 1",
+            "towline_objects{section=\"syncsets\",state=\"in_step\"} 1",
             "workqueue_depth{name=\"syncsets\",controller=\"syncsets\"} 0",
             "controller_runtime_active_workers{controller=\"syncsets\"} 0",
         ] {
@@ -255,7 +252,7 @@ fn a_refused_kubeconfig_is_told_and_outlives_no_replica_that_refuses_it() {
         stage.sql.batch_execute(TIME_PASSES).await.unwrap();
         stage.has(plane, &[("site", json!({"value": value.to_string()}))]).await;
         report(&stage, "the cluster in step, without a resync", |report| {
-            report["clusters"]["in_step"] == 1 && report["refused_kubeconfigs"] == 0 && report["well"] == true
+            report["objects"]["in_step"] == 1 && report["refused_kubeconfigs"] == 0 && report["well"] == true
         })
         .await;
     });
@@ -282,9 +279,9 @@ fn a_cluster_that_does_not_answer_is_named_beside_any_number_of_paused_ones() {
             "annotations": {"towline.dev/pause-until": "2026-01-01T00:00:00Z"}});
         stage.create("clusters", &silent).await;
         stage.unreachable("silent").await;
-        let found = report(&stage, "one unreachable cluster", |report| report["clusters"]["unreachable"] == 1).await;
+        let found = report(&stage, "one unreachable cluster", |report| report["objects"]["unreachable"] == 1).await;
         let named: Vec<&Value> = found["not_in_step"].as_array().unwrap().iter().map(|row| &row["key"]).collect();
-        assert_eq!((&found["clusters"]["paused"], named), (&json!(20), vec![&json!("hidden/silent")]), "{found}");
+        assert_eq!((&found["objects"]["paused"], named), (&json!(20), vec![&json!("hidden/silent")]), "{found}");
         let told = stage.command(&["failures"]).await;
         let expected = "no syncset fails on the clusters that answer\n\
              1 cluster is unreachable: hidden/silent; why: `towline get clustersyncs`\n";
@@ -305,7 +302,7 @@ fn the_status_is_counted_when_it_is_asked_for() {
             let is_paused = round % 2 == 0;
             stage.change(&stage.path("clusters", "west-1"), &json!({"paused": is_paused})).await;
             let found = stage.replicas[0].towline().admin().section("syncsets").await.unwrap();
-            assert_eq!(found["clusters"]["paused"], u8::from(is_paused), "{found}");
+            assert_eq!(found["objects"]["paused"], u8::from(is_paused), "{found}");
         }
     });
 }

@@ -138,10 +138,10 @@ fn no_cluster_is_left_alone_for_more_than_a_minute() {
         .unwrap();
         assert!(wait <= 60.0, "{wait}");
         assert_eq!(throttled.objects.lock().len(), 1);
-        // The report counts the cluster as due, its work stays urgent, and `explain` names the wait.
+        // The report counts the cluster as pending, its work stays urgent, and `explain` names the wait.
         let urgent: bool = stage.sql.query_one("select urgent from towline_work", &[]).await.unwrap().get(0);
         assert!(urgent);
-        report(stage, "the cluster to be due", |report| report["clusters"]["due"] == 1).await;
+        report(stage, "the cluster to be pending", |report| report["objects"]["pending"] == 1).await;
         let told = stage.explained("west-1", "ConfigMap/throttled-long/second").await;
         let first = told.lines().next().unwrap();
         assert!(first.contains(", its API server asks to wait for another "), "{told}");

@@ -99,7 +99,7 @@ async fn fleet() -> Stage {
 
 /// By state and by label, with what is held.
 async fn counts_are_of_what_the_token_may_read(stage: &Stage) {
-    let states = json!({"paused": 1, "unreachable": 5, "failing": 10, "held": 1, "due": 50, "in_step": 384});
+    let states = json!({"paused": 1, "unreachable": 5, "failing": 10, "held": 1, "pending": 50, "in_step": 384});
     let mut of_foo = stage.replica.client().with_token(&token("read", "foo"));
     let mut admin = stage.replica.client().with_token(&token("admin", "*"));
     let mut fleet = shown(&mut of_foo, "/v1/fleet").await;
@@ -173,7 +173,7 @@ async fn each_row_says_why_and_since_when(stage: &Stage) {
     // A message is data; the page shows it as text.
     assert_eq!((&second["reason"], &second["message"]), (&json!("Rejected"), &json!("<img src=x onerror=alert(1)>")));
     for (state, is_known) in
-        [("unreachable", true), ("in_step", false), ("held", false), ("due", false), ("paused", false)]
+        [("unreachable", true), ("in_step", false), ("held", false), ("pending", false), ("paused", false)]
     {
         let page = shown(&mut of_foo, &format!("/v1/fleet/clusters?state={state}&limit=1")).await;
         let first = &page["items"][0];
@@ -190,7 +190,7 @@ async fn a_query_selects(stage: &Stage) {
         ("state=unreachable", 5),
         ("state=held", 1),
         ("state=paused", 1),
-        ("state=due&limit=200", 50),
+        ("state=pending&limit=200", 50),
         ("text=foo/c0001", 10),
         ("labelSelector=env%3Ddev", 0),
     ] {
@@ -303,9 +303,10 @@ fn paused_clusters_are_told_from_others_by_every_mark_and_leave_no_page_short() 
             let found = marks.iter().enumerate().filter(move |(_, (.., paused))| *paused == is_paused);
             found.map(|(number, _)| format!("a{number:02}"))
         };
-        for (state, expected) in
-            [("due", named(false).collect::<Vec<_>>()), ("paused", named(true).chain(["west".to_owned()]).collect())]
-        {
+        for (state, expected) in [
+            ("pending", named(false).collect::<Vec<_>>()),
+            ("paused", named(true).chain(["west".to_owned()]).collect()),
+        ] {
             let (mut listed, mut after) = (Vec::new(), String::new());
             loop {
                 let page = shown(&mut client, &format!("/v1/fleet/clusters?state={state}&limit=2{after}")).await;
@@ -319,7 +320,7 @@ fn paused_clusters_are_told_from_others_by_every_mark_and_leave_no_page_short() 
         }
         let fleet = shown(&mut client, "/v1/fleet").await;
         assert_eq!(
-            (&fleet["states"]["due"], &fleet["states"]["paused"]),
+            (&fleet["states"]["pending"], &fleet["states"]["paused"]),
             (&json!(number(false)), &json!(number(true) + 1))
         );
     });

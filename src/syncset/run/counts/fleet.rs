@@ -6,9 +6,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{SyncState, number, seconds, state_of, why};
+use super::{number, seconds, state_of, why};
 use crate::db::{self, Database, Row, column};
 use crate::documents::{Filter, IS_WHOLE, ListError, Parameters, label_conditions};
+use crate::status::ObjectState;
 use crate::syncset::plan::action::PAUSES;
 use crate::syncset::run::paused::pause;
 
@@ -34,7 +35,7 @@ impl Places {
 }
 
 /// How many clusters are in each state.
-pub type States = BTreeMap<SyncState, usize>;
+pub type States = BTreeMap<ObjectState, usize>;
 
 /// Clusters by state, and by the values of a label.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -118,7 +119,7 @@ pub struct Selection {
     pub places: Places,
     /// Of which the labels count.
     pub filter: Filter,
-    pub state: Option<SyncState>,
+    pub state: Option<ObjectState>,
     /// Only those with this in `namespace/name`.
     pub text: String,
     /// Only those on which this syncset fails.
@@ -134,7 +135,7 @@ pub struct ListedCluster {
     pub namespace: String,
     pub name: String,
     pub labels: BTreeMap<String, String>,
-    pub state: SyncState,
+    pub state: ObjectState,
     /// For how long it is in the state, as far as that is known: has not answered, has had a syncset that fails, or has been due.
     pub age: Option<Duration>,
     /// How many syncsets fail on it, and which one failed last: its kind and name, reason and message.
@@ -180,8 +181,8 @@ impl Selection {
         // Those whose `pause-until` is not compared here are decided about when they are read.
         let (of_all, of_state) = match self.state {
             None => (first, String::new()),
-            Some(SyncState::Paused) => (String::new(), format!(" where pause is not null{first}")),
-            Some(SyncState::Unreachable) => {
+            Some(ObjectState::Paused) => (String::new(), format!(" where pause is not null{first}")),
+            Some(ObjectState::Unreachable) => {
                 let unreachable = "state in ('refused', 'unreachable') and pause is distinct from ''";
                 (String::new(), format!(" where {unreachable}{first}"))
             }
@@ -193,7 +194,7 @@ impl Selection {
             "with mine as (select c.id, c.namespace, c.name, {}{}{of_cluster}{of_all}), {}, \
              page as (select * from state{of_state}) \
              select w.is_whole, g.namespace, g.name, g.state, g.pause, d.labels::text, \
-               extract(epoch from now() - case g.state when 'failing' then n.since when 'due' then g.due_since \
+               extract(epoch from now() - case g.state when 'failing' then n.since when 'pending' then g.due_since \
                  when 'refused' then g.last_contact when 'unreachable' then g.last_contact end)::float8, n.failing, \
                l.kind || ' ' || case when l.namespace = '' then '' else l.namespace || '/' end || l.name, l.reason, l.message, \
                case when g.state in ('refused', 'unreachable') then (y.status->'conditions')::text end \
@@ -259,7 +260,7 @@ fn listed(row: &Row, now: Timestamp) -> Result<Option<ListedCluster>, db::Error>
         name: column(PAGE, row, 2)?,
         labels: serde_json::from_str(column(PAGE, row, 5)?).unwrap_or_default(),
         state,
-        age: age.filter(|_| state != SyncState::Paused),
+        age: age.filter(|_| state != ObjectState::Paused),
         failing: number(column(PAGE, row, 7)?),
         syncset: column(PAGE, row, 8)?,
         reason,
