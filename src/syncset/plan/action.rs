@@ -437,6 +437,39 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_read_on_a_cluster_that_is_paused_or_silent_or_has_asked_to_wait_until_that_has_ended() {
+        let read = Live { health_at: Some(at(2)), ..live(1) };
+        let health = BTreeSet::from([Uuid::from_u128(1)]);
+        let reads = PassPlan { health, ..PassPlan::default() };
+        let of = |cluster: &ClusterFacts, cluster_row: &ClusterRow, now| {
+            let live = std::slice::from_ref(&read);
+            Action::of(Some(cluster), live, &[result(1)], &NONE, Some(cluster_row), at(now))
+        };
+        let paused = ClusterFacts { paused: true, ..cluster() };
+        let annotated = |annotation: &str, value: &str| {
+            let annotations = BTreeMap::from([(annotation.to_owned(), value.to_owned())]);
+            ClusterFacts { annotations, ..cluster() }
+        };
+        let until = annotated(PAUSE_UNTIL, &at(10).to_string());
+        let waits = ClusterRow { retry_at: Some(at(10)), ..cluster_row() };
+        let silent = ClusterRow { reachable: Some(false), ..waits.clone() };
+        let is_paused = |action: &Action| matches!(action, Action::Paused(_));
+        for held in [&paused, &annotated(SYNCSET_PAUSE, "true"), &annotated(RELOCATE, ""), &until] {
+            let action = of(held, &cluster_row(), 9);
+            assert!(is_paused(&action), "{action:?}");
+        }
+        // The reading that is due brings neither time forward.
+        assert_eq!(of(&cluster(), &silent, 9), Action::Silent { retry_at: at(10) });
+        assert_eq!(of(&cluster(), &waits, 9), Action::Throttled { until: at(10) });
+        // Whoever is paused as well is paused first.
+        assert!(is_paused(&of(&paused, &silent, 10)) && is_paused(&of(&paused, &waits, 10)));
+        // Then it is read, of a silent cluster once it has answered.
+        assert_eq!(of(&until, &cluster_row(), 10), Action::Pass(reads.clone()));
+        assert_eq!(of(&cluster(), &waits, 10), Action::Pass(reads.clone()));
+        assert_eq!(of(&cluster(), &silent, 10), Action::Pass(PassPlan { probe: Probe::Due, ..reads }));
+    }
+
+    #[test]
     fn a_reading_that_nobody_has_asked_for_leaves_what_fails_to_its_time() {
         let failure = Some(Failure { reason: Reason::NamespaceMissing, message: "no".to_owned() });
         let results = [
