@@ -117,6 +117,19 @@ fn what_the_guard_holds_is_on_the_dashboard_by_kind() {
     assert_eq!(kinds, BTreeSet::from(["clear_status", "delete", "let_go", "overwrite"]));
 }
 
+#[test]
+fn health_and_rollouts_of_syncsets_are_on_the_dashboard_by_state() {
+    let dashboard = dashboard();
+    for name in ["towline_syncset_health", "towline_syncset_rollouts"] {
+        let shown = elements(&dashboard["panels"]).iter().flat_map(|panel| elements(&panel["targets"])).any(|target| {
+            let query = promql::read(&target["expr"].as_str().unwrap_or_default().replace("$__rate_interval", "5m"));
+            let query = query.expect("checked elsewhere");
+            query.labels == ["state"] && query.selectors.iter().any(|selector| selector.name == name)
+        });
+        assert!(shown, "no panel shows {name}");
+    }
+}
+
 /// For whoever looks for a cause; nothing asks for it all the time.
 const FOR_A_CLOSER_LOOK: [&str; 1] = ["towline_actor_restarts_total"];
 
