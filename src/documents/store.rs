@@ -153,7 +153,8 @@ static SEALED: LazyLock<String> = LazyLock::new(|| text("(to_jsonb(t) - 'sealed'
 
 /// How far the rollout of a syncset is, beside its status. One that has yet to begin is shown as it begins.
 const ROLLOUT: &str = "coalesce((select jsonb_build_object('rollout', jsonb_strip_nulls(jsonb_build_object('state', n.state, \
-     'reason', nullif(n.reason, ''), 'revision', n.goal, 'stable', r.stable, 'wave', case when n.state = 'Running' \
+     'reason', nullif(n.reason, ''), 'revision', n.goal, 'stable', r.stable, 'wave', \
+       case when n.state = 'Running' or (n.state = 'Stopped' and n.goal = r.newest and n.goal is distinct from r.stable) \
        then coalesce(t.data #>> array['spec', 'rollout', 'waves', n.wave::text, 'name'], 'rest') end))) \
    from towline_rollout r cross join lateral (select towline_begins(r) as begins) b \
    cross join lateral (select case when b.begins then 'Running' else r.state end as state, \

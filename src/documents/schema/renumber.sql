@@ -22,6 +22,7 @@ begin
   -- What clusters have may not be what is stored: somebody has to look before more of them change.
   update towline_rollout r set state = 'Stopped', reason = 'Restored', message = '', guarded = false, since = clock_timestamp()
     where r.state in ('Running', 'RollingBack') or towline_begins(r);
+  perform towline_take_back(r.syncset, null) from towline_rollout r where (r.state, r.reason) = ('Stopped', 'Restored');
   insert into towline_history (at, actor, address, via, verb, details) values (clock_timestamp(), session_user,
     coalesce(host(inet_client_addr()), ''), 'database', 'renumber',
     jsonb_build_object('note', 'further versions are above ' || fresh || case when force then '' else ', since the origin is another one' end)::text);

@@ -30,11 +30,38 @@ create function towline_begins(r towline_rollout) returns boolean language sql i
 $$;
 
 -- Clusters that were pinned to a revision, by which rollout of the syncset, in which of its waves, and when by its clock and by the server's.
+-- `before` is what a cluster had before that, as long as it may have that again; where it is null, that is the stable revision.
 create table towline_turn (
   syncset uuid not null, cluster uuid not null, revision int not null, number bigint not null, wave int not null,
   released bigint not null, done boolean not null default false, read_before timestamptz,
-  released_at timestamptz not null default clock_timestamp(), primary key (syncset, cluster)) with (fillfactor = 70);
+  released_at timestamptz not null default clock_timestamp(), before int, primary key (syncset, cluster)) with (fillfactor = 70);
 create index on towline_turn (cluster);
+
+-- Whether something of a revision may have come to a cluster whose result has these inputs and this generation: a pass has begun to write
+-- (`ResultRow::UNFINISHED`), or has ended with it. What failed before a turn has other inputs since its release.
+create function towline_has_begun(inputs bytea, generation bigint, revision_generation bigint) returns boolean language sql immutable as $$
+  select coalesce(inputs = decode(repeat('00', 32), 'hex')
+    or (generation = revision_generation and inputs <> decode(repeat('ff', 32), 'hex')), false)
+$$;
+
+-- Gives clusters what they had before their turns if nothing of these has come to them: some, or all where that is null. A pass that is under
+-- way may have read what they were pinned to, so whoever calls this asks for those that it returns.
+create function towline_take_back(of_syncset uuid, of_clusters uuid[]) returns setof uuid language plpgsql
+set plan_cache_mode = force_custom_plan as $$
+begin
+  return query with back as materialized (
+      select t.cluster, t.before, coalesce(t.before = r.stable, t.before is null) as is_stable
+      from towline_turn t join towline_rollout r on r.syncset = t.syncset
+        left join towline_revision v on v.syncset = t.syncset and v.revision = t.revision
+        left join lateral (select a.inputs, a.generation from towline_result a where a.cluster = t.cluster and a.syncset = t.syncset offset 0) a
+          on true
+      where t.syncset = of_syncset and (of_clusters is null or t.cluster = any (of_clusters)) and t.number > 0 and not t.done
+        and t.before is distinct from t.revision and not towline_has_begun(a.inputs, a.generation, v.generation)),
+    dropped as (delete from towline_turn t using back b where t.syncset = of_syncset and t.cluster = b.cluster and b.is_stable),
+    kept as (update towline_turn t set revision = b.before, before = null, number = 0 from back b
+      where t.syncset = of_syncset and t.cluster = b.cluster and not b.is_stable)
+    select b.cluster from back b;
+end $$;
 
 -- What a rollout moves: a `spec` without which clusters it is for. For whom a syncset is, the document says alone. But the secrets that it
 -- copies it copies only to clusters in namespaces that were named beside them.
@@ -59,7 +86,7 @@ end $$;
 create function towline_unused(of_syncset uuid, newest int) returns table (revision int, kib int) language sql stable as $$
   select v.revision, v.kib from towline_revision v join towline_rollout r on r.syncset = v.syncset
     where v.syncset = of_syncset and (v.revision = any (array[r.stable, r.goal, towline_unused.newest])) is not true
-      and not exists (select from towline_turn t where t.syncset = v.syncset and t.revision = v.revision)
+      and not exists (select from towline_turn t where t.syncset = v.syncset and v.revision in (t.revision, t.before))
 $$;
 
 -- Ends the rollout of a syncset, and forgets its revisions.

@@ -1,12 +1,14 @@
 //! The rollouts of syncsets as they are stored, and as people see and steer them. The dispatcher moves them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
-use crate::db::{self, Database, Json, Row, Type, column};
-use crate::documents::{Author, Entry, IS_WHOLE, Key, Kind, ListError, Parameters};
+use crate::db::{self, Database, Json, Row, Transaction, Type, column};
+use crate::documents::{Author, Entry, IS_WHOLE, Key, Kind, ListError, Parameters, WorkQueue};
 use crate::syncset::plan::guard::precious_row;
 use crate::syncset::plan::rollout::{ProgressReason, Refused, Rollout, RolloutPhase};
 use crate::syncset::run::store::StoreError;
@@ -133,6 +135,11 @@ impl Order {
             Self::Abort => "abort-rollout",
             Self::Undo { .. } => "undo-rollout",
         }
+    }
+
+    /// Whether clusters that were released keep their turns.
+    fn lets_it_go_on(&self) -> bool {
+        matches!(self, Self::Resume | Self::Promote { .. })
     }
 
     fn apply(&self, rollout: Rollout, kept: &[i32]) -> Result<Rollout, Refused> {
@@ -463,12 +470,36 @@ pub async fn carry_out(database: &Database, key: &Key, order: Order, by: &Author
     let write = async {
         let params = [(&id as _, Type::TEXT), (&stored as _, Type::JSONB), (&by.actor as _, Type::TEXT)];
         transaction.execute("write_rollout", WRITE, &params).await?;
+        if !order.lets_it_go_on() {
+            let clusters = take_back(&mut transaction, &id, None).await?;
+            if !clusters.is_empty() {
+                WorkQueue::ask_within(&mut transaction, &clusters, true).await?;
+            }
+        }
         let entry = Json(entry(key, &order, &rollout, &changed, by).with_id(id.parse().unwrap_or_default()));
         transaction.execute("record_rollout", &Entry::statement(1), &[(&entry as _, Type::JSONB)]).await?;
         transaction.commit().await
     };
     write.await.map_err(StoreError::from)?;
     Ok(ShownRollout { rollout: changed, since: Timestamp::now(), actor: by.actor.clone(), ..shown })
+}
+
+/// Gives those of these clusters, or of all, what they had before their turns to whom nothing of them has come, and returns which. They have to
+/// be asked for in the same transaction, since a pass may be under way.
+pub async fn take_back(
+    transaction: &mut Transaction<'_>,
+    syncset: &str,
+    of: Option<&[String]>,
+) -> Result<Vec<Uuid>, db::Error> {
+    const QUERY: &str = "take_turns_back";
+    const TEXT: &str = "select c::text from towline_take_back($1::text::uuid, $2::text[]::uuid[]) c";
+    let params = [(&syncset as _, Type::TEXT), (&of as _, Type::TEXT_ARRAY)];
+    let rows = transaction.all(QUERY, TEXT, &params).await?;
+    let id = |row: &Row| {
+        let text: &str = column(QUERY, row, 0)?;
+        text.parse().map_err(|error| db::Error::Decode { query: QUERY, source: Arc::new(error) })
+    };
+    rows.iter().map(id).collect()
 }
 
 /// What is recorded of an order.

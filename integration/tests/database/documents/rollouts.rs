@@ -407,6 +407,118 @@ fn a_cluster_that_is_silent_since_a_pass_of_its_turn_has_begun_to_write_keeps_it
     });
 }
 
+/// Of five that are released at once, one fails, and to another one something may have come.
+#[test]
+fn whoever_was_sent_nothing_has_what_it_had_before_once_its_rollout_stops_or_begins_anew() {
+    run(async {
+        let mut world = World::new("takenback", 5, json!({"maxConcurrent": 5})).await;
+        let fails = "'Failure', 'ResourceInvalid', 'x'";
+        world.write("b").await;
+        assert_eq!(world.asked_by_a_roll().await, names(["c1", "c2", "c3", "c4", "c5"]));
+        world.result("c.name = 'c1'", fails).await;
+        let begins = "update towline_result set inputs = decode(repeat('00', 32), 'hex') \
+            where cluster = (select id from clusters where name = 'c2')";
+        world.stage.run(begins).await;
+        assert_eq!(world.asked_by_a_roll().await, names(["c3", "c4", "c5"]), "a pass may have read the new one");
+        assert_eq!(world.state().await, "Stopped Failures wave 0 goal 2 stable 1");
+        assert_eq!(world.turns().await, names(["c1@2", "c2@2"]));
+        world.stage.run("update towline_rollout set state = 'Running', tolerated = 1").await;
+        assert_eq!(world.asked_by_a_roll().await, names(["c3", "c4", "c5"]), "they have their turns again");
+        world.apply("c.name = 'c3'").await;
+        world.roll().await;
+        // An edit takes the other two back before all have their turns.
+        world.write("c").await;
+        assert_eq!(world.asked_by_a_roll().await, names(["c1", "c2", "c3", "c4", "c5"]));
+        let before = "select count(*) from towline_turn where revision = 3 and before is not distinct from ";
+        let had =
+            [world.stage.number(&format!("{before} 2")).await, world.stage.number(&format!("{before} null")).await];
+        assert_eq!(had, [3, 2]);
+        let unused = "select count(*) from towline_revision where revision = 2 \
+            and revision in (select u.revision from towline_rollout r, towline_unused(r.syncset, 3) u)";
+        assert_eq!(world.stage.number(unused).await, 0, "some may have it again");
+        world.result("c.name = 'c1'", fails).await;
+        assert_eq!(world.asked_by_a_roll().await, names(["c3", "c4", "c5"]));
+        assert_eq!(world.state().await, "Stopped Failures wave 0 goal 3 stable 1");
+        let left = names(["c1@3", "c2@3", "c3@2"]);
+        assert_eq!(world.turns().await, left);
+        world.stage.run("update towline_rollout set state = 'Running', tolerated = 1").await;
+        world.roll().await;
+        assert_eq!(world.turns().await.len(), 5);
+        renumber(&world.stage.database(), true).await.expect("it is renumbered");
+        assert_eq!(world.turns().await, left, "a restore stops it, too");
+    });
+}
+
+#[test]
+fn a_cluster_that_is_paused_in_its_turn_gives_its_place_away_only_if_nothing_has_come_to_it() {
+    run(async {
+        let mut world = World::new("pausedamid", 3, json!({"maxConcurrent": 1})).await;
+        let pause = async |world: &World, name: &str| {
+            let mut paused = document(Kind::Cluster, name, 2, json!({}), &[("env", "prod")]);
+            let row = paused.changes[0].row.as_mut().expect("a document");
+            row.annotations.insert("towline.dev/pause-until".to_owned(), "2999-01-01T00:00:00Z".to_owned());
+            world.writer.version(paused).await;
+            world.dispatched().await;
+        };
+        world.write("b").await;
+        let first = world.asked_by_a_roll().await;
+        pause(&world, first.first().expect("one was released")).await;
+        let second = world.asked_by_a_roll().await;
+        assert_eq!(second.len(), 2, "the pass of the first one may have begun: {second:?}");
+        let turns = world.turns().await;
+        let name = turns.first().and_then(|turn| turn.strip_suffix("@2")).expect("a turn").to_owned();
+        assert!(turns.len() == 1 && !first.contains(&name), "{turns:?}");
+        // This one has applied it, for now in vain.
+        world.result(&format!("c.name = '{name}'"), "'Failure', 'ServerError', 'x'").await;
+        pause(&world, &name).await;
+        assert_eq!(world.asked_by_a_roll().await, names([]));
+        assert_eq!(world.turns().await, turns, "it is waited for");
+        let told = "select count(*) from towline_rollout where message = 'a cluster was paused in its turn, and is waited for'";
+        assert_eq!(world.stage.number(told).await, 1);
+    });
+}
+
+/// By the database's clock it was late, or that clock was set back. The rollout's may have stood still.
+#[test]
+fn health_that_is_final_is_read_again_while_a_rollout_waits_for_it() {
+    run(async {
+        let mut world = World::new("refreshed", 2, canary()).await;
+        world.health = json!({"within": "1m"});
+        world.write("b").await;
+        world.roll().await;
+        world.apply("c.name = 'c1'").await;
+        let running = "Running Releasing wave 0 goal 2 stable 1";
+        let read = async |world: &World, state: &str, read: &str, next: &str| {
+            let next = if next.is_empty() { "null".to_owned() } else { format!("now() + interval '{next}'") };
+            let text = format!(
+                "update towline_result set health = health || jsonb_build_object('state', '{state}', 'read', now() + interval '{read}', \
+                   'next', {next}) where cluster = (select id from clusters where name = 'c1')"
+            );
+            world.stage.run(&text).await;
+            asked(&world.stage).await;
+        };
+        for (state, at, next, is_asked) in [
+            ("Progressing", "-1 s", "59 s", false),
+            ("Progressing", "-1 s", "", false),
+            ("Progressing", "-1 min", "59 s", false),
+            ("Progressing", "-1 min", "", true),
+            ("Unknown", "-1 h", "", true),
+            ("Progressing", "1 h", "2 h", true),
+        ] {
+            read(&world, state, at, next).await;
+            let is_due = if is_asked { names(["c1"]) } else { names([]) };
+            assert_eq!(world.asked_by_a_roll().await, is_due, "{state} {at} {next}");
+            assert_eq!(world.asked_by_a_roll().await, names([]), "once");
+            assert_eq!(world.state().await, running);
+        }
+        let is_due = "select count(*) from towline_result where (health->>'next')::timestamptz <= now()";
+        assert_eq!(world.stage.number(is_due).await, 1);
+        world.apply("c.name = 'c1'").await;
+        world.roll().await;
+        assert_eq!(world.state().await, "Running Releasing wave 1 goal 2 stable 1");
+    });
+}
+
 /// A release is lost, and what else clusters have nobody knows.
 #[test]
 fn after_a_restore_no_cluster_gets_the_new_content_until_the_rollout_is_resumed() {

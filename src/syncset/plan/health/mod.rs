@@ -4,7 +4,8 @@
 //! and [`Health::read`] what follows from a reading of all objects, and when the next one is due. [`Entry`] is what the `ClusterSync` says of it.
 //!
 //! A syncset that is current is read once more after 15 seconds, and then only after full passes. One that is not is read after 1, 2, 4 … 60 seconds, until everything is
-//! current or has failed, or until `within` has passed. Failed counts only if two readings, 15 seconds apart, say so.
+//! current or has failed, or until `within` has passed. Failed counts only if two readings, 15 seconds apart, say so. A rollout that waits
+//! for one that has settled sets when it is read next, since its own clock may have stood still.
 
 mod assessment;
 mod kinds;

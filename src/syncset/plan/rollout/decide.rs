@@ -3,6 +3,9 @@
 //! A wave goes like this. Its clusters are released, a few at a time, until each is done or has failed ([`Step::release`]). If too many
 //! have failed, the rollout stops or goes back ([`Step::fail`]). Once all are settled, the wave soaks, the health of all that are done is
 //! read again, and somebody may have to promote it ([`Step::pass_gate`]). Then the next wave begins. Going back has no waves.
+//!
+//! A cluster that was released, and to which nothing has come yet, gets back what it had as soon as it should not move: when it misses its
+//! turn, and whenever the rollout stops, goes back or begins anew.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,6 +18,8 @@ use crate::syncset::plan::health::HealthState;
 
 /// Most time that counts between two decisions: nothing expires because nobody was there to decide.
 const LONGEST_TICK: Duration = Duration::from_secs(10);
+/// Most clusters whose health is refreshed by one decision.
+const MOST_REFRESHED: usize = 10;
 
 /// What a rollout does next, after so much time in which it ran: its new state, and what changes for clusters. `syncset` is the id.
 pub fn decide(
@@ -32,7 +37,7 @@ pub fn decide(
         if rollout.stable == Some(rollout.goal) && is_seen && observed.clusters.iter().all(is_at_goal) {
             return end(rollout, RolloutPhase::Complete, Vec::new());
         }
-        return (rollout, Vec::new());
+        return (rollout, vec![Move::TakeBack]);
     }
     if !rollout.state.is_running() {
         return (rollout, Vec::new());
@@ -57,6 +62,7 @@ pub fn decide(
     let mut step = Step { spec, rollout, clusters, moves };
     step.finish_turns();
     step.leave_out_waits(elapsed);
+    step.refresh();
     match step.rollout.state {
         RolloutPhase::RollingBack => step.go_back(observed.is_held),
         _ => step.go_on(observed.is_held),
@@ -115,7 +121,8 @@ struct Cluster<'s> {
     turn: Option<Turn>,
     /// Whether it has the goal without a turn.
     is_at_goal: bool,
-    /// Whether nobody knew that it was silent when its turn began: it is away like others, and has another one when it is back.
+    /// Whether it is away although its turn has begun, or its wave has yet to begin, and nothing of the turn has come to it: it has another
+    /// one later, like those that were never released.
     has_missed_turn: bool,
 }
 
@@ -128,7 +135,9 @@ impl<'s> Cluster<'s> {
             // Waves may have been taken out since.
             turn.wave = turn.wave.min(spec.waves.len());
         }
-        let has_missed_turn = seen.was_silent && turn.as_ref().is_some_and(|turn| !turn.done);
+        let is_early = rollout.state == RolloutPhase::Running && wave > rollout.wave;
+        let is_missed = (seen.was_silent || seen.is_paused || is_early) && !seen.has_begun;
+        let has_missed_turn = is_missed && turn.as_ref().is_some_and(|turn| !turn.done);
         Self { seen, wave, turn: turn.filter(|_| !has_missed_turn), is_at_goal, has_missed_turn }
     }
 
@@ -198,11 +207,13 @@ impl Step<'_> {
         }
     }
 
-    /// Leaves out the time in which clusters have waited for a worker: that is no failure of theirs.
+    /// Leaves out the time in which clusters have waited for a worker, or were paused: that is no failure of theirs.
     fn leave_out_waits(&mut self, elapsed: Duration) {
         let mut longest = Duration::ZERO;
-        for cluster in self.clusters.iter_mut().filter(|cluster| !cluster.seen.queued.is_zero()) {
-            let waited = cluster.seen.queued.min(elapsed);
+        for cluster in
+            self.clusters.iter_mut().filter(|cluster| cluster.seen.is_paused || !cluster.seen.queued.is_zero())
+        {
+            let waited = if cluster.seen.is_paused { elapsed } else { cluster.seen.queued.min(elapsed) };
             if cluster.is_unchecked(&self.rollout) {
                 longest = longest.max(waited);
             }
@@ -212,6 +223,20 @@ impl Step<'_> {
             }
         }
         self.rollout.checking = self.rollout.checking.map(|since| since + longest);
+    }
+
+    /// Has health read again that is final by the database's clock and not by the rollout's, which may have stood still: what works by now is
+    /// done, whatever was read of it.
+    fn refresh(&mut self) {
+        let is_awaited = |cluster: &&Cluster| {
+            let is_open = cluster.turn.as_ref().is_some_and(|turn| !turn.done) || cluster.is_asked(&self.rollout);
+            let is_final = cluster.seen.health.is_some_and(|reading| reading.is_final);
+            is_open && is_final && cluster.seen.applied == Applied::Fully && !cluster.seen.is_away
+        };
+        let awaited = self.clusters.iter().filter(is_awaited).take(MOST_REFRESHED);
+        let refresh = awaited.map(|cluster| Move::Refresh { cluster: cluster.seen.id });
+        let moves: Vec<Move> = refresh.filter(|_| self.spec.reads_health).collect();
+        self.moves.extend(moves);
     }
 
     fn go_on(mut self, is_held: bool) -> (Rollout, Vec<Move>) {
@@ -258,6 +283,7 @@ impl Step<'_> {
         if goes_on {
             return false;
         }
+        self.moves.push(Move::TakeBack);
         let name = self.spec.wave_name(wave);
         let message = format!("{failures} of {size} clusters failed in wave {name}, where {allowed} may");
         match (self.spec.on_failure, self.rollout.stable) {
@@ -298,6 +324,7 @@ impl Step<'_> {
         };
         let mut waiting: Vec<&Cluster> = self.clusters.iter().filter(waits).collect();
         waiting.sort_by_key(|cluster| (cluster.wave, cluster.seen.id));
+        let paused = under_way.iter().filter(|cluster| cluster.seen.is_paused).count();
         let is_under_way = is_waited_for || !waiting.is_empty();
         waiting.truncate(most.saturating_sub(under_way.len()));
         self.moves.extend(waiting.into_iter().map(|cluster| Move::Release {
@@ -307,7 +334,12 @@ impl Step<'_> {
         if is_under_way {
             // The check of the soak begins again afterwards, so that its deadline does not pass while it can't go on.
             self.rollout.checking = None;
-            self.wait(ProgressReason::Releasing, String::new());
+            let message = match paused {
+                0 => String::new(),
+                1 => "a cluster was paused in its turn, and is waited for".to_owned(),
+                paused => format!("{paused} clusters were paused in their turns, and are waited for"),
+            };
+            self.wait(ProgressReason::Releasing, message);
         }
         is_under_way
     }

@@ -1,7 +1,8 @@
 //! Laws of rollouts, on random specifications, fleets and events.
 //!
 //! The model has what the database would have, and clusters that apply what they are pinned to. All that happens to a rollout is an event:
-//! decisions, of which some are lost or made twice, work of clusters, their deaths and labels, edits, commands, restores.
+//! decisions, of which some are lost or made twice, work of clusters, their deaths and labels, edits, commands, restores. Health that has
+//! failed, or is late by the database's clock, is read again only if the rollout wants that.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -44,6 +45,8 @@ enum Event {
     Relabel(usize, u8),
     Join(u8),
     Leave(usize),
+    /// It answers, though no worker has come with its turn.
+    Answer(usize),
     SetSilent(usize, bool),
     /// Something is sent to it, and no answer comes any more.
     Hang(usize),
@@ -74,6 +77,10 @@ struct Node {
     applied: Option<(i32, Applied)>,
     /// When its health was last read, with which revision, and what it was.
     read: Option<(Timestamp, i32, HealthState)>,
+    /// Whether what is read and is not current is late.
+    is_late: bool,
+    /// Whether the rollout wants it to be read again.
+    is_refreshed: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -83,9 +90,13 @@ struct Model {
     version: u64,
     kept: Vec<i32>,
     turns: BTreeMap<Uuid, Turn>,
+    /// What clusters had before their turns, if that is not the stable revision.
+    before: BTreeMap<Uuid, i32>,
     nodes: BTreeMap<Uuid, Node>,
     /// Those that have answered since their turn began, or were sent something.
     reached: BTreeSet<Uuid>,
+    /// Those that were sent something of what they are pinned to.
+    begun: BTreeSet<Uuid>,
     /// When turns began, and for how long workers could have come since.
     attended: BTreeMap<Uuid, Duration>,
     is_stalled: bool,
@@ -145,6 +156,7 @@ fn event() -> impl Strategy<Value = Event> {
         2 => (which.clone(), 0..8_u8).prop_map(|(node, labels)| Event::Relabel(node, labels)),
         1 => (0..8_u8).prop_map(Event::Join),
         1 => which.clone().prop_map(Event::Leave),
+        1 => which.clone().prop_map(Event::Answer),
         2 => (which.clone(), any::<bool>()).prop_map(|(node, is)| Event::SetSilent(node, is)),
         1 => which.clone().prop_map(Event::Hang),
         2 => any::<bool>().prop_map(Event::Stall),
@@ -164,8 +176,26 @@ fn event() -> impl Strategy<Value = Event> {
 
 impl Node {
     fn new(labels: u8) -> Self {
-        let fates = [Fate::Works; 3];
-        Self { labels, is_silent: false, is_paused: false, matches: true, fates, applied: None, read: None }
+        Self {
+            labels,
+            is_silent: false,
+            is_paused: false,
+            matches: true,
+            fates: [Fate::Works; 3],
+            applied: None,
+            read: None,
+            is_late: false,
+            is_refreshed: false,
+        }
+    }
+
+    /// Whether what was read is not current, and is not read again by itself.
+    fn is_final(&self) -> bool {
+        self.read.is_some_and(|(.., state)| match state {
+            HealthState::Current => false,
+            HealthState::Failed => true,
+            HealthState::Progressing | HealthState::Unknown => self.is_late,
+        })
     }
 
     fn is_away(&self) -> bool {
@@ -183,13 +213,19 @@ impl Node {
         };
         self.applied = Some((pin, applied));
         let last = self.read.filter(|(_, revision, _)| *revision == pin);
-        let is_wanted = last.is_some_and(|(at, ..)| turn.is_some_and(|turn| turn.read_before == Some(at)));
-        if applied == Applied::Fully && (is_wanted || last.is_none_or(|(.., state)| state != HealthState::Current)) {
+        let is_awaited = last.is_some_and(|(at, ..)| turn.is_some_and(|turn| turn.read_before == Some(at)));
+        let is_wanted = is_awaited || self.is_refreshed;
+        self.is_late &= last.is_some();
+        let is_open =
+            last.is_none_or(|(.., state)| state != HealthState::Current) && !(last.is_some() && self.is_final());
+        if applied == Applied::Fully && (is_wanted || is_open) {
+            self.is_refreshed = false;
             let state = match fate {
                 Fate::Broken => HealthState::Failed,
                 Fate::Slow => HealthState::Progressing,
                 _ => HealthState::Current,
             };
+            self.is_late &= state != HealthState::Current;
             self.read = Some((now, pin, state));
         }
     }
@@ -220,9 +256,21 @@ impl Model {
             guarded: false,
         };
         let now = Timestamp::from_second(1_800_000_000).expect("a time");
-        let (version, kept, turns, attended) = (0, vec![1], BTreeMap::new(), BTreeMap::new());
-        let (reached, is_stalled, is_held) = (BTreeSet::new(), false, false);
-        Self { spec, rollout, version, kept, turns, nodes, reached, attended, is_stalled, is_held, now }
+        Self {
+            spec,
+            rollout,
+            version: 0,
+            kept: vec![1],
+            turns: BTreeMap::new(),
+            before: BTreeMap::new(),
+            nodes,
+            reached: BTreeSet::new(),
+            begun: BTreeSet::new(),
+            attended: BTreeMap::new(),
+            is_stalled: false,
+            is_held: false,
+            now,
+        }
     }
 
     fn observe(&self) -> Observed {
@@ -235,12 +283,15 @@ impl Model {
                 is_away: node.is_away(),
                 is_paused: node.is_paused,
                 was_silent: node.is_silent && !self.reached.contains(id),
+                has_begun: self.begun.contains(id),
                 queued: if self.is_stalled { Duration::from_hours(1) } else { Duration::ZERO },
                 turn: self.turns.get(id).cloned(),
                 applied: applied.map_or(Applied::Not, |(_, applied)| applied),
-                health: node
-                    .read
-                    .map(|(at, of, state)| HealthReading { at, state: (Some(of) == revision).then_some(state) }),
+                health: node.read.map(|(at, of, state)| HealthReading {
+                    at,
+                    state: (Some(of) == revision).then_some(state),
+                    is_final: Some(of) == revision && node.is_final() && !node.is_refreshed,
+                }),
             }
         };
         let is_gone = |(id, turn): &(&Uuid, &Turn)| {
@@ -266,17 +317,27 @@ impl Model {
     fn write(&mut self, rollout: Rollout, moves: &[Move]) -> Result<(), TestCaseError> {
         let (before, observed) = (self.clone(), self.observe());
         if !self.is_stalled && rollout.number == self.rollout.number {
-            for attended in self.attended.values_mut() {
+            let is_paused = |id: &Uuid| self.nodes.get(id).is_some_and(|node| node.is_paused);
+            for (_, attended) in self.attended.iter_mut().filter(|(id, _)| !is_paused(id)) {
                 *attended += rollout.clock.saturating_sub(self.rollout.clock);
             }
         }
+        let waves = assign(SYNCSET, &self.spec, &observed.clusters);
+        let is_early = |cluster: Uuid| {
+            let wave = observed.clusters.iter().position(|seen| seen.id == cluster).and_then(|at| waves.get(at));
+            before.rollout.state == RolloutPhase::Running && wave.is_some_and(|wave| *wave > before.rollout.wave)
+        };
         for of in moves {
             match *of {
                 Move::Release { cluster, read_before } => {
                     let Rollout { goal, number, wave, clock, .. } = rollout;
                     let turn = Turn { revision: goal, number, wave, released: clock, done: false, read_before };
-                    self.turns.insert(cluster, turn);
+                    self.before.remove(&cluster);
+                    self.before.extend(self.turns.insert(cluster, turn).map(|had| (cluster, had.revision)));
                     self.reached.remove(&cluster);
+                    if self.before.get(&cluster) != Some(&goal) {
+                        self.begun.remove(&cluster);
+                    }
                     self.attended.insert(cluster, Duration::ZERO);
                     let node = self.nodes.get_mut(&cluster).expect("a cluster");
                     node.applied = node.applied.filter(|(_, applied)| *applied == Applied::Fully);
@@ -289,10 +350,21 @@ impl Model {
                     (turn.done, turn.read_before) = (true, None);
                 }
                 Move::Leave { cluster } => {
-                    let was_reached = self.reached.contains(&cluster);
-                    let may_leave = |node: &Node| !node.matches || (node.is_silent && !was_reached);
+                    let (was_reached, has_begun) = (self.reached.contains(&cluster), self.begun.contains(&cluster));
+                    let has_missed =
+                        |node: &Node| (node.is_silent && !was_reached) || node.is_paused || is_early(cluster);
+                    let may_leave = |node: &Node| !node.matches || (has_missed(node) && !has_begun);
                     prop_assert!(self.nodes.get(&cluster).is_some_and(may_leave), "it has not left");
-                    self.turns.get_mut(&cluster).expect("a turn").number = 0;
+                    self.take_back(&cluster);
+                    self.turns.entry(cluster).and_modify(|turn| turn.number = 0);
+                }
+                Move::TakeBack => self.take_all_back(),
+                Move::Refresh { cluster } => {
+                    let node = self.nodes.get_mut(&cluster).expect("a cluster");
+                    let turn = self.turns.get(&cluster).expect("a turn");
+                    prop_assert!(node.is_final() && !node.is_away(), "it is read as it is, or can't be");
+                    prop_assert!(!turn.done || turn.read_before.is_some(), "nobody waits for it");
+                    node.is_refreshed = true;
                 }
                 Move::Reread { cluster, before } => {
                     self.turns.get_mut(&cluster).expect("a turn").read_before = Some(before);
@@ -302,7 +374,10 @@ impl Model {
                         turn.read_before = None;
                     }
                 }
-                Move::Settle => self.turns.clear(),
+                Move::Settle => {
+                    self.turns.clear();
+                    self.begun.clear();
+                }
             }
         }
         if rollout != self.rollout || !moves.is_empty() {
@@ -317,6 +392,29 @@ impl Model {
         before.check_releases(self, &observed, moves)?;
         before.check_gate(self, &observed)?;
         before.check_end(self, &observed)
+    }
+
+    /// As the database does it.
+    fn take_back(&mut self, cluster: &Uuid) {
+        let before = self.before.get(cluster).copied().filter(|before| Some(*before) != self.rollout.stable);
+        let Some(turn) = self.turns.get_mut(cluster) else { return };
+        if turn.number == 0 || turn.done || self.begun.contains(cluster) {
+            return;
+        }
+        match before {
+            Some(before) => {
+                (turn.revision, turn.number) = (before, 0);
+                // It was sent that before its turn.
+                self.begun.insert(*cluster);
+            }
+            None => drop(self.turns.remove(cluster)),
+        }
+    }
+
+    fn take_all_back(&mut self) {
+        for cluster in self.turns.keys().copied().collect::<Vec<_>>() {
+            self.take_back(&cluster);
+        }
     }
 
     fn is_of_this(&self, turn: &Turn) -> bool {
@@ -458,25 +556,37 @@ impl Model {
         Ok(())
     }
 
-    fn work(&mut self, id: Uuid) {
+    /// Whether something may be sent to a cluster that is new to it: only in a turn of the rollout that runs.
+    fn check_beginning(&self, id: &Uuid) -> Result<(), TestCaseError> {
+        if let Some(turn) = self.turns.get(id).filter(|_| !self.begun.contains(id)) {
+            let moves = self.is_of_this(turn) && self.rollout.state.is_running();
+            prop_assert!(moves, "{id} begins with {turn:?} while it is {:?}", self.rollout);
+        }
+        Ok(())
+    }
+
+    fn work(&mut self, id: Uuid) -> Result<(), TestCaseError> {
         // Each reading has a time of its own, whichever way the clock has jumped.
         self.now += Duration::from_millis(1);
         let turn = self.turns.get(&id);
         let pin = turn.map(|turn| turn.revision).or(self.rollout.stable);
         let is_stalled = self.is_stalled;
-        let Some(node) = self.nodes.get_mut(&id).filter(|node| !node.is_away() && !is_stalled) else { return };
+        let Some(node) = self.nodes.get_mut(&id).filter(|node| !node.is_away() && !is_stalled) else { return Ok(()) };
         self.reached.insert(id);
         match pin {
-            Some(pin) if node.matches => node.work(pin, turn, self.now),
+            Some(pin) if node.matches => {
+                node.work(pin, turn, self.now);
+                self.check_beginning(&id)?;
+                self.begun.insert(id);
+            }
             Some(_) => (node.applied, node.read) = (None, None),
             None => {}
         }
+        Ok(())
     }
 
-    fn work_all(&mut self) {
-        for id in self.nodes.keys().copied().collect::<Vec<_>>() {
-            self.work(id);
-        }
+    fn work_all(&mut self) -> Result<(), TestCaseError> {
+        self.nodes.keys().copied().collect::<Vec<_>>().into_iter().try_for_each(|id| self.work(id))
     }
 
     fn id(&self, node: usize) -> Option<Uuid> {
@@ -492,6 +602,15 @@ impl Model {
         if let Ok(rollout) = command(self.rollout.clone(), &self.kept) {
             self.rollout = rollout;
             self.version += 1;
+        }
+    }
+
+    /// The same of a command after which nobody moves as before.
+    fn stop(&mut self, command: impl FnOnce(Rollout, &[i32]) -> Result<Rollout, Refused>) {
+        let version = self.version;
+        self.command(command);
+        if self.version > version {
+            self.take_all_back();
         }
     }
 
@@ -522,8 +641,8 @@ impl Model {
                     self.write(second.0, &second.1)?;
                 }
             }
-            Event::Work(node) => self.id(*node).map_or((), |id| self.work(id)),
-            Event::WorkAll => self.work_all(),
+            Event::Work(node) => self.id(*node).map_or(Ok(()), |id| self.work(id))?,
+            Event::WorkAll => self.work_all()?,
             Event::Edit(revision) if *revision != self.rollout.newest => {
                 self.kept.extend((!self.kept.contains(revision)).then_some(*revision));
                 (self.rollout.newest, self.rollout.edited) = (*revision, self.rollout.edited + 1);
@@ -536,6 +655,10 @@ impl Model {
                 self.nodes.insert(id, Node::new(*labels));
             }
             Event::Leave(node) => self.node(*node).into_iter().for_each(|node| node.matches = !node.matches),
+            Event::Answer(node) => {
+                let is_there = |id: &Uuid| self.nodes.get(id).is_some_and(|node| !node.is_away());
+                self.reached.extend(self.id(*node).filter(is_there));
+            }
             Event::SetSilent(node, is) => self.node(*node).into_iter().for_each(|node| node.is_silent = *is),
             Event::Hang(node) => {
                 let id = self.id(*node).filter(|_| !self.is_stalled);
@@ -544,6 +667,10 @@ impl Model {
                 {
                     node.is_silent = true;
                     self.reached.insert(id);
+                    if node.matches {
+                        self.check_beginning(&id)?;
+                        self.begun.insert(id);
+                    }
                 }
             }
             Event::Stall(is) => self.is_stalled = *is,
@@ -553,19 +680,23 @@ impl Model {
                     *of = *fate;
                 }
             }
-            Event::JumpClock(seconds) => self.now += jiff::SignedDuration::from_secs(*seconds),
+            Event::JumpClock(seconds) => {
+                self.now += jiff::SignedDuration::from_secs(*seconds);
+                self.nodes.values_mut().for_each(|node| node.is_late |= *seconds > 0);
+            }
             Event::Hold(is_held) => self.is_held = *is_held,
             Event::Guard if !self.rollout.must_begin() => self.rollout.guarded = true,
             Event::Restore if self.rollout.state.is_running() => {
                 let Rollout { state, reason, guarded, .. } = &mut self.rollout;
                 (*state, *reason, *guarded) = (RolloutPhase::Stopped, ProgressReason::Restored, false);
+                self.take_all_back();
             }
             Event::Edit(_) | Event::Guard | Event::Restore => {}
-            Event::Pause => self.command(|rollout, _| rollout.pause()),
+            Event::Pause => self.stop(|rollout, _| rollout.pause()),
             Event::Resume => self.command(|rollout, _| rollout.resume()),
             Event::Promote => self.command(|rollout, _| rollout.promote()),
-            Event::Abort => self.command(|rollout, _| rollout.abort()),
-            Event::Undo(to) => self.command(|rollout, kept| rollout.undo(*to, kept)),
+            Event::Abort => self.stop(|rollout, _| rollout.abort()),
+            Event::Undo(to) => self.stop(|rollout, kept| rollout.undo(*to, kept)),
         }
         Ok(())
     }
@@ -589,14 +720,17 @@ impl Model {
     }
 
     fn run_to_the_end(&mut self) -> Result<(), TestCaseError> {
-        for _ in 0..LONGEST_END {
+        for round in 0..LONGEST_END {
             if self.has_ended() {
                 break;
             }
-            self.work_all();
+            self.work_all()?;
+            // By then all health has been read again that was late or had failed.
+            let has_failed = round > 3 && self.rollout.reason == ProgressReason::Failures;
+            prop_assert!(!has_failed, "it has stopped, though everything works: {:?}", self.rollout);
             match (self.rollout.state, self.rollout.reason) {
                 (RolloutPhase::Stopped, ProgressReason::Aborted) => {
-                    self.command(|rollout, _| rollout.undo(None, &[1, 2, 3, 4]));
+                    self.stop(|rollout, _| rollout.undo(None, &[1, 2, 3, 4]));
                 }
                 (RolloutPhase::Stopped, _) => self.command(|rollout, _| rollout.resume()),
                 _ => self.command(|rollout, _| rollout.promote()),
@@ -608,7 +742,7 @@ impl Model {
             self.tick(Duration::from_secs(10))?;
         }
         prop_assert!(self.has_ended(), "it has not ended: {:?} of {:?}", self.rollout, self.spec);
-        self.work_all();
+        self.work_all()?;
         for (id, node) in self.nodes.iter().filter(|(_, node)| node.matches) {
             prop_assert_eq!(node.applied, Some((self.rollout.goal, Applied::Fully)), "{}", id);
         }

@@ -176,7 +176,7 @@ pub struct Turn {
     pub number: i64,
     /// The wave that ran then.
     pub wave: usize,
-    /// When, by the rollout's clock, and later by as long as it has waited for a worker since.
+    /// When, by the rollout's clock, and later by as long as it has waited for a worker since, or was paused.
     pub released: Duration,
     /// Whether it was seen to have applied the revision, and to be healthy if that is read. It stays so.
     pub done: bool,
@@ -198,9 +198,10 @@ pub struct Seen {
     /// Whether it is paused, or was not reached when it was last asked.
     pub is_away: bool,
     pub is_paused: bool,
-    /// Whether it was not reached when it was last asked, has not answered since its turn began, and no pass has begun to write: nothing of the
-    /// turn has come to the cluster.
+    /// Whether it was not reached when it was last asked, and has not answered since its turn began.
     pub was_silent: bool,
+    /// Whether something of its turn may have come to it: a pass has begun to write, or has ended.
+    pub has_begun: bool,
     /// How long it has been waiting for a worker; zero if one has it, or if its time has not come.
     pub queued: Duration,
     pub turn: Option<Turn>,
@@ -225,6 +226,8 @@ pub struct HealthReading {
     pub at: Timestamp,
     /// None if it was read of something else than what is applied now.
     pub state: Option<HealthState>,
+    /// Whether it was not current, and is not read again soon unless somebody wants that: it has failed, or is late.
+    pub is_final: bool,
 }
 
 /// What was found out for one decision.
@@ -243,15 +246,19 @@ pub struct Observed {
 pub enum Move {
     /// Pins it to the goal. Its health counts again once a later reading than this one is there.
     Release { cluster: Uuid, read_before: Option<Timestamp> },
-    /// It has waited for a worker: its time counts as if it had been released then.
+    /// It has waited for a worker, or was paused: its time counts as if it had been released then.
     Wait { cluster: Uuid, released: Duration },
     /// It is done: any reading of its health counts again.
     Done { cluster: Uuid },
-    /// Its turn counts no more: the syncset is not for it, or nothing of the turn has come to it. It stays pinned, and has another turn when
-    /// it is back.
+    /// Its turn counts no more: the syncset is not for it, or it has missed the turn. If nothing of that has come to it, it has again what it had
+    /// before; otherwise it stays pinned. It has another turn when it is back.
     Leave { cluster: Uuid },
-    /// Has its health read again.
+    /// All to whom nothing of their turns has come, whichever rollout these are of, have again what they had before.
+    TakeBack,
+    /// Has its health read again. Until then, what was read before counts no more.
     Reread { cluster: Uuid, before: Timestamp },
+    /// Has its health read again that is final, and counts until then.
+    Refresh { cluster: Uuid },
     /// The health of those that are done was read again: any reading counts.
     Checked,
     /// Forgets all turns, since all clusters have the stable revision. Until then, a cluster that the syncset is for no more keeps its turn:

@@ -1,5 +1,7 @@
 //! Situations that are decided in one rollout each.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
 use super::*;
@@ -17,6 +19,9 @@ struct World {
     now: Timestamp,
     /// The moves so far.
     released: Vec<Uuid>,
+    refreshed: Vec<Uuid>,
+    /// What clusters were pinned to before their turns.
+    before: BTreeMap<Uuid, i32>,
 }
 
 fn id(number: u128) -> Uuid {
@@ -32,10 +37,23 @@ fn cluster(number: u128, selected: &[bool]) -> Seen {
         is_away: false,
         is_paused: false,
         was_silent: false,
+        has_begun: false,
         queued: Duration::ZERO,
         turn: None,
         applied: Applied::Not,
         health: None,
+    }
+}
+
+/// As the database does it.
+fn take_back(seen: &mut Seen, before: Option<&i32>) {
+    let has_begun = seen.has_begun || seen.applied != Applied::Not;
+    if let Some(turn) = seen.turn.take() {
+        seen.turn = match before {
+            _ if turn.done || has_begun => Some(turn),
+            Some(before) if *before != 1 => Some(Turn { revision: *before, number: 0, ..turn }),
+            _ => None,
+        };
     }
 }
 
@@ -71,7 +89,9 @@ fn spec(rollout: &Value, health: Option<&str>) -> Spec {
 impl World {
     fn new(spec: Spec, clusters: Vec<Seen>) -> Self {
         let observed = Observed { clusters, ..Observed::default() };
-        Self { spec, rollout: rollout(), observed, left: Vec::new(), now: Timestamp::UNIX_EPOCH, released: Vec::new() }
+        let (now, before) = (Timestamp::UNIX_EPOCH, BTreeMap::new());
+        let (left, released, refreshed) = (Vec::new(), Vec::new(), Vec::new());
+        Self { spec, rollout: rollout(), observed, left, now, released, refreshed, before }
     }
 
     fn at(&mut self, number: u128) -> &mut Seen {
@@ -114,8 +134,10 @@ impl World {
                 self.released.push(cluster);
                 let seen = turns.find(|seen| seen.id == cluster).expect("a cluster");
                 if seen.turn.as_ref().is_none_or(|turn| turn.revision != rollout.goal) {
-                    seen.applied = Applied::Not;
+                    (seen.applied, seen.has_begun) = (Applied::Not, false);
                 }
+                self.before.remove(&cluster);
+                self.before.extend(seen.turn.as_ref().map(|turn| (cluster, turn.revision)));
                 let Rollout { goal, number, wave, clock, .. } = *rollout;
                 seen.turn = Some(Turn { revision: goal, number, wave, released: clock, done: false, read_before });
             }
@@ -128,8 +150,16 @@ impl World {
                 (turn.done, turn.read_before) = (true, None);
             }
             Move::Leave { cluster } => {
-                turns.find(|seen| seen.id == cluster).and_then(|seen| seen.turn.as_mut()).expect("a turn").number = 0;
+                let seen = turns.find(|seen| seen.id == cluster).expect("a cluster");
+                seen.turn.as_mut().expect("a turn").number = 0;
+                take_back(seen, self.before.get(&cluster));
             }
+            Move::TakeBack => {
+                for seen in turns.filter(|seen| seen.turn.as_ref().is_some_and(|turn| turn.number > 0)) {
+                    take_back(seen, self.before.get(&seen.id));
+                }
+            }
+            Move::Refresh { cluster } => self.refreshed.push(cluster),
             Move::Reread { cluster, before } => {
                 let turn = turns.find(|seen| seen.id == cluster).and_then(|seen| seen.turn.as_mut()).expect("a turn");
                 turn.read_before = Some(before);
@@ -146,9 +176,10 @@ impl World {
     /// Has the cluster applied the goal, and read in this state.
     fn apply(&mut self, number: u128, state: HealthState) {
         self.now += Duration::from_secs(1);
-        let reading = HealthReading { at: self.now, state: Some(state) };
+        let is_final = state == HealthState::Failed;
+        let reading = HealthReading { at: self.now, state: Some(state), is_final };
         let seen = self.at(number);
-        (seen.applied, seen.health) = (Applied::Fully, Some(reading));
+        (seen.applied, seen.has_begun, seen.health) = (Applied::Fully, true, Some(reading));
     }
 
     /// Who has been released, since this was last asked.
@@ -156,6 +187,12 @@ impl World {
         let mut released: Vec<u128> = std::mem::take(&mut self.released).iter().map(Uuid::as_u128).collect();
         released.sort_unstable();
         released
+    }
+
+    /// What clusters are pinned to; zero is the stable revision.
+    fn pins(&self) -> Vec<i32> {
+        let pin = |seen: &Seen| seen.turn.as_ref().map_or(0, |turn| turn.revision);
+        self.observed.clusters.iter().map(pin).collect()
     }
 
     fn is(&self, state: RolloutPhase, reason: ProgressReason) {
@@ -393,7 +430,7 @@ fn a_cluster_that_dies_in_its_turn_keeps_its_place_and_fails_in_the_end() {
     let mut world = World::new(spec(&rollout, Some("1m")), vec![cluster(1, &[]), cluster(2, &[])]);
     world.tick();
     world.tick();
-    world.at(1).is_away = true;
+    (world.at(1).is_away, world.at(1).has_begun) = (true, true);
     for _ in 0..6 {
         world.tick_after(Duration::from_secs(10));
         world.is(RolloutPhase::Running, ProgressReason::Releasing);
@@ -424,20 +461,13 @@ fn no_cluster_fails_since_it_waits_for_a_worker_and_its_time_counts_from_when_on
         world.is(RolloutPhase::Running, ProgressReason::Releasing);
     }
     // It was tried, and comes to wait for so much of ten seconds each time.
-    let mut late = World {
-        spec: world.spec.clone(),
-        rollout: world.rollout.clone(),
-        observed: world.observed.clone(),
-        left: Vec::new(),
-        ..world
-    };
     for _ in 0..10 {
-        waits(&mut late, 4);
-        late.is(RolloutPhase::Running, ProgressReason::Releasing);
+        waits(&mut world, 4);
+        world.is(RolloutPhase::Running, ProgressReason::Releasing);
     }
-    waits(&mut late, 0);
-    late.is(RolloutPhase::Stopped, ProgressReason::Failures);
-    assert_eq!(late.rollout.clock, Duration::from_secs(30 * 10 + 11 * 10 + 1), "300 and 40 seconds were not its own");
+    waits(&mut world, 0);
+    world.is(RolloutPhase::Stopped, ProgressReason::Failures);
+    assert_eq!(world.rollout.clock, Duration::from_secs(30 * 10 + 11 * 10 + 1), "300 and 40 seconds were not its own");
 }
 
 #[test]
@@ -728,7 +758,7 @@ fn what_was_aborted_begins_with_an_edit_or_is_undone() {
     assert_eq!(world.play(2), []);
     assert!(world.rollout.clone().resume().is_err());
     assert!(world.rollout.clone().abort().is_err());
-    let mut edited = World { spec: world.spec.clone(), rollout: world.rollout.clone(), ..world };
+    let mut edited = world;
     (edited.rollout.newest, edited.rollout.edited) = (3, 6);
     edited.tick();
     edited.is(RolloutPhase::Running, ProgressReason::Guarding);
@@ -806,7 +836,7 @@ fn a_turn_of_a_wave_that_was_taken_out_counts_in_the_last_one() {
     assert_eq!((world.released(), world.rollout.wave), (vec![3], 2));
     // As the database does it.
     (world.spec, world.rollout.wave) = (spec(&canary(), None), 0);
-    world.at(3).applied = Applied::Never;
+    (world.at(3).applied, world.at(3).has_begun) = (Applied::Never, true);
     world.tick();
     let counts = count(SYNCSET, &world.spec, &world.rollout, &world.observed.clusters);
     assert_eq!(counts.iter().map(|wave| (wave.clusters, wave.failed)).collect::<Vec<_>>(), [(1, 0), (2, 1)]);
@@ -971,4 +1001,148 @@ fn a_release_that_ends_without_success_leaves_the_soak_alone() {
         }
         assert!(world.rollout.settled > settled, "has failed: {has_failed}");
     }
+}
+
+#[test]
+fn whoever_was_sent_nothing_has_what_it_had_before_once_a_rollout_stops_goes_back_or_begins_anew() {
+    type End = (RolloutPhase, ProgressReason, [i32; 4]);
+    let cases: [(&str, End); 3] = [
+        ("pause", (RolloutPhase::Stopped, ProgressReason::Failures, [2, 2, 0, 0])),
+        ("rollback", (RolloutPhase::RollingBack, ProgressReason::Guarding, [2, 2, 0, 0])),
+        ("edit", (RolloutPhase::Running, ProgressReason::Guarding, [2, 2, 0, 0])),
+    ];
+    for (how, (state, reason, pins)) in cases {
+        let on_failure = if how == "rollback" { "rollback" } else { "pause" };
+        let rollout = json!({"maxConcurrent": 3, "onFailure": on_failure});
+        let mut world = World::new(spec(&rollout, None), (1..=4).map(|number| cluster(number, &[])).collect());
+        world.tick();
+        world.tick();
+        assert_eq!(world.released(), [1, 2, 3]);
+        // To the second one something may have come, and the third one waits in the queue.
+        world.at(2).has_begun = true;
+        match how {
+            "edit" => (world.rollout.newest, world.rollout.edited) = (3, 6),
+            _ => world.at(1).applied = Applied::Never,
+        }
+        if how == "edit" {
+            world.at(1).has_begun = true;
+        }
+        world.tick();
+        world.is(state, reason);
+        assert_eq!(world.pins(), pins, "{how}");
+        if how != "edit" {
+            continue;
+        }
+        // What was sent is what they had, once the next one is taken back.
+        world.tick();
+        assert_eq!((world.released(), world.pins()), (vec![1, 2, 3], vec![3, 3, 3, 0]));
+        (world.rollout.newest, world.rollout.edited) = (4, 7);
+        world.tick();
+        assert_eq!(world.pins(), pins);
+    }
+}
+
+#[test]
+fn a_cluster_that_was_sent_nothing_when_its_rollout_stopped_has_its_turn_again_once_that_is_resumed() {
+    let clusters = (1..=3).map(|number| cluster(number, &[])).collect();
+    let mut world = World::new(spec(&json!({"maxConcurrent": 2}), None), clusters);
+    world.tick();
+    world.tick();
+    world.at(1).applied = Applied::Never;
+    world.tick();
+    world.is(RolloutPhase::Stopped, ProgressReason::Failures);
+    assert_eq!(world.released(), [1, 2]);
+    world.rollout = world.rollout.clone().resume().expect("it has stopped after a failure");
+    assert_eq!(world.play(4), [2, 3]);
+    world.is(RolloutPhase::Complete, ProgressReason::None);
+}
+
+#[test]
+fn a_cluster_that_is_paused_in_its_turn_is_away_if_nothing_has_come_to_it_and_is_waited_for_otherwise() {
+    let rollout = json!({"maxConcurrent": 1});
+    let clusters = || vec![cluster(1, &[]), cluster(2, &[])];
+    let mut world = World::new(spec(&rollout, Some("1m")), clusters());
+    world.tick();
+    world.tick();
+    (world.at(1).is_away, world.at(1).is_paused) = (true, true);
+    world.tick();
+    assert_eq!((world.released(), world.pins()), (vec![1, 2], vec![0, 2]), "its place is another one's");
+    world.apply(2, HealthState::Current);
+    world.tick();
+    world.is(RolloutPhase::Complete, ProgressReason::None);
+    let mut world = World::new(spec(&rollout, Some("1m")), clusters());
+    world.tick();
+    world.tick();
+    (world.at(1).is_away, world.at(1).is_paused, world.at(1).has_begun) = (true, true, true);
+    for _ in 0..30 {
+        world.tick_after(Duration::from_secs(10));
+        world.is(RolloutPhase::Running, ProgressReason::Releasing);
+    }
+    assert_eq!(world.rollout.message, "a cluster was paused in its turn, and is waited for");
+    (world.at(1).is_away, world.at(1).is_paused) = (false, false);
+    for _ in 0..6 {
+        world.tick_after(Duration::from_secs(10));
+        world.is(RolloutPhase::Running, ProgressReason::Releasing);
+    }
+    assert_eq!((world.released(), world.rollout.message.as_str()), (vec![1], ""));
+    world.tick_after(TICK);
+    world.is(RolloutPhase::Stopped, ProgressReason::Failures);
+}
+
+#[test]
+fn a_cluster_whose_wave_has_yet_to_begin_again_keeps_its_turn_only_if_something_has_come_to_it() {
+    for has_begun in [true, false] {
+        let clusters = vec![cluster(1, &[true]), cluster(2, &[false]), cluster(3, &[false])];
+        let mut world = World::new(spec(&canary(), None), clusters);
+        world.tick();
+        assert_eq!(world.play(2), [1]);
+        world.tick();
+        assert_eq!(world.released(), [2]);
+        world.at(2).has_begun = has_begun;
+        // Somebody changes the waves, as the database does it: the third one is the canary now.
+        world.rollout.wave = 0;
+        world.at(3).selected = vec![true];
+        world.tick();
+        assert_eq!(world.pins(), if has_begun { [2, 2, 0] } else { [2, 0, 2] }, "one at a time");
+    }
+}
+
+/// The rollout has stood still, or the database's clock has jumped.
+#[test]
+fn health_that_is_final_is_read_again_while_somebody_waits_for_it() {
+    let rollout = json!({"waves": [{"name": "some", "percent": 50}], "maxConcurrent": 12, "maxFailures": 12});
+    let mut world = World::new(spec(&rollout, Some("1m")), (1..=24).map(|number| cluster(number, &[false])).collect());
+    world.tick();
+    world.tick();
+    let released = world.released();
+    assert_eq!(released.len(), 12);
+    for number in &released {
+        world.apply(*number, HealthState::Progressing);
+    }
+    world.tick();
+    assert!(world.refreshed.is_empty(), "it is read as it is");
+    let late = |world: &mut World, number: u128| {
+        world.apply(number, HealthState::Progressing);
+        world.at(number).health.as_mut().expect("a reading").is_final = true;
+    };
+    released.iter().for_each(|number| late(&mut world, *number));
+    world.tick();
+    assert_eq!(world.refreshed.len(), 10, "not all at once");
+    let (first, second) = (released[0], released[1]);
+    for number in &released[2..] {
+        world.apply(*number, HealthState::Current);
+    }
+    world.apply(first, HealthState::Failed);
+    world.at(second).is_away = true;
+    world.refreshed.clear();
+    world.tick();
+    assert_eq!(world.refreshed, [id(first)], "neither who is done nor who is away");
+    world.is(RolloutPhase::Running, ProgressReason::Releasing);
+    assert_eq!(world.rollout.failures, 1, "until it is read again, it has failed");
+    world.at(second).is_away = false;
+    for recovered in [first, second] {
+        world.apply(recovered, HealthState::Current);
+    }
+    world.tick();
+    assert_eq!((world.rollout.failures, world.rollout.wave), (0, 1));
 }

@@ -34,7 +34,7 @@ use crate::syncset::plan::rollout::{
     Turn as ClusterTurn, count, decide,
 };
 use crate::syncset::run::paused::{is_paused, pause};
-use crate::syncset::run::rollouts::Stored;
+use crate::syncset::run::rollouts::{Stored, take_back};
 
 /// Between two looks, unless one takes long: then four times as long as it has taken.
 const EVERY: Duration = Duration::from_secs(1);
@@ -45,9 +45,15 @@ const AFTER_A_FAILURE: Duration = Duration::from_secs(10);
 /// After this time the clock of a rollout is stored, also if nothing else has changed. It is less than what counts of one look.
 const STORE_EVERY: Duration = Duration::from_secs(9);
 
-/// The inputs of a result since a pass has begun to write, until it has ended: [`UNFINISHED`](crate::syncset::plan::rows::ResultRow::UNFINISHED).
+/// After this time, health that is final is read again while a rollout waits for it; also if the database's clock has been set back.
+const FINAL_FOR: &str = "30 s";
+/// A next reading that is further away comes of a clock that has been set back: none is planned for later.
+const LONGEST_WAIT: &str = "3 min";
+
+/// The inputs of a result since a pass has begun to write, until it has ended: [`UNFINISHED`](crate::syncset::plan::rows::ResultRow::UNFINISHED),
+/// as in `towline_has_begun`.
 const BEGUN: &str = "decode(repeat('00', 32), 'hex')";
-/// Those of one that counts no more. No syncset has them either.
+/// Those of one that counts no more, as there. No syncset has them either.
 const OUTDATED: &str = "decode(repeat('ff', 32), 'hex')";
 
 /// What the dispatcher remembers between two looks. If it is lost, at most ten seconds of the rollouts' clocks are.
@@ -212,7 +218,7 @@ impl Dispatch {
         let is_stored = !is_same || is_moved || after.clock.saturating_sub(before.clock) >= STORE_EVERY;
         let mut clusters = concerned(&mut transaction, &Concern::default(), &decisions.resumed).await?;
         if is_stored {
-            write(&mut transaction, subject.id, &after, &moves).await?;
+            clusters.extend(write(&mut transaction, subject.id, &after, &moves).await?);
             clusters.extend(moved(before, &after, &moves, &observed));
             clusters.sort_unstable();
             clusters.dedup();
@@ -363,8 +369,12 @@ async fn observe(
              case when r.result = 'Failure' then r.reason when not r.pending_deletions then '' end end, \
            {read}, case when r.health_inputs = r.inputs then r.health_state end, \
            t.done and t.number = {number}::text::bigint and r.cluster is null, \
-           p.reachable is false and (p.last_contact < t.released_at) is not false and (r.inputs = {BEGUN}) is not true, \
-           case when w.ready_at <= now() and (w.until is null or w.until < now()) then {queued} end \
+           p.reachable is false and (p.last_contact < t.released_at) is not false, \
+           case when w.ready_at <= now() and (w.until is null or w.until < now()) then {queued} end, \
+           towline_has_begun(r.inputs, r.generation, {generation}::text::bigint), \
+           case when r.result = 'Success' and r.health_inputs = r.inputs and r.health_state <> 'Current' \
+             then ((r.health->>'next')::timestamptz < now() + interval '{LONGEST_WAIT}') is not true \
+               and ((r.health->>'read')::timestamptz between now() - interval '{FINAL_FOR}' and now() + interval '{FINAL_FOR}') is not true end \
          from c full join t on t.cluster = c.id \
            left join lateral (select p.reachable, p.last_contact from towline_cluster p where p.cluster = c.id offset 0) p on true \
            left join lateral (select * from towline_result r where r.cluster = c.id and r.syncset = {syncset}::text::uuid offset 0) r on true \
@@ -417,18 +427,20 @@ fn seen(query: &'static str, (id, selected): (Uuid, Vec<bool>), row: &Row, now: 
     let state: Option<&str> = column(query, row, 12)?;
     let state = state.and_then(|state| HealthState::ALL.into_iter().find(|known| known.as_str() == state));
     let is_paused = is_paused(column(query, row, 3)?, now);
+    let is_final = column::<Option<bool>>(query, row, 17)? == Some(true);
     Ok(Seen {
         id,
         selected,
         is_away: column::<bool>(query, row, 2)? || is_paused,
         is_paused,
         was_silent: column::<Option<bool>>(query, row, 14)? == Some(true),
+        has_begun: column(query, row, 16)?,
         queued: Duration::from_micros(
             column::<Option<i64>>(query, row, 15)?.map_or(0, |micros| u64::try_from(micros).unwrap_or_default()),
         ),
         turn,
         applied,
-        health: time(11)?.map(|at| HealthReading { at, state }),
+        health: time(11)?.map(|at| HealthReading { at, state, is_final }),
     })
 }
 
@@ -437,25 +449,27 @@ fn moved(before: &Rollout, after: &Rollout, moves: &[Move], observed: &Observed)
     let mut clusters = Vec::new();
     for of in moves {
         match of {
-            Move::Release { cluster, .. } | Move::Reread { cluster, .. } => clusters.push(*cluster),
+            Move::Release { cluster, .. } | Move::Reread { cluster, .. } | Move::Refresh { cluster } => {
+                clusters.push(*cluster);
+            }
             Move::Settle => {
                 let had = |seen: &&Seen| seen.turn.as_ref().map(|turn| turn.revision).or(before.stable);
                 let others = observed.clusters.iter().filter(|seen| had(seen) != after.stable);
                 clusters.extend(others.map(|seen| seen.id));
             }
-            Move::Wait { .. } | Move::Done { .. } | Move::Leave { .. } | Move::Checked => {}
+            Move::Wait { .. } | Move::Done { .. } | Move::Leave { .. } | Move::TakeBack | Move::Checked => {}
         }
     }
     clusters
 }
 
-/// Writes what was decided, with one statement for each kind of move.
+/// Writes what was decided, with one statement for each kind of move. Returns which clusters have again what they had before.
 async fn write(
     transaction: &mut Transaction<'static>,
     syncset: Uuid,
     rollout: &Rollout,
     moves: &[Move],
-) -> Result<(), DispatchError> {
+) -> Result<Vec<Uuid>, DispatchError> {
     const ROLLOUT: &str = "update towline_rollout r set (started, number, stable, goal, state, reason, message, wave, clock, settled, \
            checking, promoted, failures, tolerated, guarded, since, actor) = (select n.started, n.number, n.stable, n.goal, n.state, \
            n.reason, n.message, n.wave, n.clock, n.settled, n.checking, n.promoted, n.failures, n.tolerated, n.guarded, \
@@ -464,13 +478,15 @@ async fn write(
            from jsonb_populate_record(null::towline_rollout, $2) n) where r.syncset = $1::text::uuid";
     const WAIT: &str = "update towline_turn t set released = u.released from unnest($2::text[], $3::bigint[]) u(cluster, released) \
          where t.syncset = $1::text::uuid and t.cluster = u.cluster::uuid";
-    const DONE: &str = "update towline_turn set done = true, read_before = null \
+    const DONE: &str = "update towline_turn set done = true, read_before = null, before = null \
          where syncset = $1::text::uuid and cluster = any($2::text[]::uuid[])";
     // `Turn::LEFT`.
     const LEAVE: &str =
         "update towline_turn set number = 0 where syncset = $1::text::uuid and cluster = any($2::text[]::uuid[])";
     const REREAD: &str = "update towline_turn t set read_before = timestamptz 'epoch' + u.before * interval '1 microsecond' \
          from unnest($2::text[], $3::bigint[]) u(cluster, before) where t.syncset = $1::text::uuid and t.cluster = u.cluster::uuid";
+    const REFRESH: &str = "update towline_result set health = health || jsonb_build_object('next', now()) \
+         where syncset = $1::text::uuid and cluster = any($2::text[]::uuid[]) and health is not null";
     const CHECKED: &str = "update towline_turn set read_before = null \
          where syncset = $1::text::uuid and done and read_before is not null";
     const SETTLE: &str = "delete from towline_turn where syncset = $1::text::uuid";
@@ -480,8 +496,8 @@ async fn write(
     let stored = Stored::json(rollout);
     transaction.execute("write_rollout", ROLLOUT, &[by_id.clone(), (&stored as _, Type::JSONB)]).await?;
     let (mut released, mut waited, mut reread) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut done, mut left) = (Vec::new(), Vec::new());
-    let (mut is_checked, mut is_settled) = (false, false);
+    let [mut done, mut left, mut refreshed] = [(); 3].map(|()| Vec::new());
+    let [mut are_taken_back, mut is_checked, mut is_settled] = [false; 3];
     for of in moves {
         match of {
             Move::Release { cluster, read_before } => {
@@ -493,6 +509,8 @@ async fn write(
             Move::Done { cluster } => done.push(cluster.to_string()),
             Move::Leave { cluster } => left.push(cluster.to_string()),
             Move::Reread { cluster, before } => reread.push((cluster.to_string(), Some(before.as_microsecond()))),
+            Move::Refresh { cluster } => refreshed.push(cluster.to_string()),
+            Move::TakeBack => are_taken_back = true,
             Move::Checked => is_checked = true,
             Move::Settle => is_settled = true,
         }
@@ -502,11 +520,11 @@ async fn write(
         "with u as (select u.cluster::uuid, u.before from unnest($2::text[], $3::bigint[]) u(cluster, before)), \
          tried as (update towline_result t set inputs = {OUTDATED} from u \
            where t.cluster = u.cluster and t.syncset = $1::text::uuid and t.result = 'Failure' and t.inputs <> {BEGUN}) \
-         insert into towline_turn (syncset, cluster, revision, number, wave, released, read_before) \
+         insert into towline_turn as t (syncset, cluster, revision, number, wave, released, read_before) \
          select r.syncset, u.cluster, r.goal, r.number, r.wave, r.clock, timestamptz 'epoch' + u.before * interval '1 microsecond' \
            from u join towline_rollout r on r.syncset = $1::text::uuid \
-         on conflict (syncset, cluster) do update set revision = excluded.revision, number = excluded.number, wave = excluded.wave, \
-           released = excluded.released, done = false, read_before = excluded.read_before, released_at = excluded.released_at"
+         on conflict (syncset, cluster) do update set revision = excluded.revision, before = t.revision, number = excluded.number, \
+           wave = excluded.wave, released = excluded.released, done = false, read_before = excluded.read_before, released_at = excluded.released_at"
     );
     for (query, text, pairs) in [
         ("release_clusters", release.as_str(), released),
@@ -519,24 +537,36 @@ async fn write(
             transaction.execute(query, text, &params).await?;
         }
     }
-    for (query, text, clusters) in [("finish_turns", DONE, done), ("leave_turns", LEAVE, left)] {
+    let mut taken_back = Vec::new();
+    if !left.is_empty() {
+        taken_back = take_back(transaction, &id, Some(&left)).await?;
+    }
+    let of_clusters =
+        [("finish_turns", DONE, done), ("leave_turns", LEAVE, left), ("refresh_clusters", REFRESH, refreshed)];
+    for (query, text, clusters) in of_clusters {
         if !clusters.is_empty() {
             transaction.execute(query, text, &[by_id.clone(), (&clusters as _, Type::TEXT_ARRAY)]).await?;
         }
+    }
+    if are_taken_back {
+        taken_back.extend(take_back(transaction, &id, None).await?);
     }
     for (query, text, is_due) in [("checked_turns", CHECKED, is_checked), ("settle_rollout", SETTLE, is_settled)] {
         if is_due {
             transaction.execute(query, text, std::slice::from_ref(&by_id)).await?;
         }
     }
-    Ok(())
+    Ok(taken_back)
 }
 
 /// Tells the operator of a transition, once it is committed.
 fn announce(name: &SyncSetName, spec: &Spec, before: &Rollout, after: &Rollout) {
     let (syncset, revision, wave) = (name, after.goal, spec.wave_name(before.wave));
-    if after.number != before.number && after.state == RolloutPhase::RollingBack {
-        tracing::info!(%syncset, revision, reason = after.message, "rolling back");
+    let is_going_back = after.number != before.number && after.state == RolloutPhase::RollingBack;
+    if is_going_back && !after.message.is_empty() {
+        tracing::warn!(%syncset, revision, reason = after.message, "rolling back after failures");
+    } else if is_going_back {
+        tracing::info!(%syncset, revision, "rolling back");
     } else if after.number != before.number {
         tracing::info!(%syncset, revision, "rollout began");
     } else if after.wave > before.wave {
@@ -545,7 +575,9 @@ fn announce(name: &SyncSetName, spec: &Spec, before: &Rollout, after: &Rollout) 
     match after.state {
         RolloutPhase::Complete if before.state != after.state => tracing::info!(%syncset, revision, "rollout complete"),
         RolloutPhase::RolledBack if before.state != after.state => tracing::info!(%syncset, revision, "rolled back"),
-        RolloutPhase::Stopped => tracing::info!(%syncset, revision, wave, reason = after.message, "rollout stopped"),
+        RolloutPhase::Stopped if before.state != after.state => {
+            tracing::error!(%syncset, revision, wave, reason = after.message, "rollout stopped after failures");
+        }
         RolloutPhase::Running if after.reason == ProgressReason::EmptyWave && before.reason != after.reason => {
             tracing::info!(%syncset, revision, wave, "rollout waits: the selector of the wave matches no cluster");
         }
