@@ -22,6 +22,7 @@
 //! | [`blackhole`] | a way to a server that swallows packets |
 //! | [`crds`], [`rbac`] | the demo kinds, and the rights of `deploy/` |
 //! | [`wait`], [`compare`] | until something holds, and whether two clusters are in step |
+//! | [`page`] | what `tests/page` plays, beside what a daemon says |
 //! | [`load`], [`arrivals`] | many writes, and when they arrive |
 //! | [`soak`] | seeds and rounds of tests that draw lots |
 
@@ -42,6 +43,7 @@ pub mod hub;
 pub mod kubelet;
 pub mod leaf_hubs;
 pub mod load;
+pub mod page;
 pub mod pod;
 pub mod port;
 pub mod postgres;

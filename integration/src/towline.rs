@@ -240,11 +240,16 @@ impl Towline {
 
     /// Waits until `/readyz` says yes. An error at once where the daemon ends instead.
     pub async fn wait_ready(&self, limit: Duration) -> Result<(), Error> {
-        eventually("towline to be ready", limit, async || {
+        self.wait_well("/readyz", limit).await
+    }
+
+    /// The same of any probe.
+    pub(crate) async fn wait_well(&self, probe: &str, limit: Duration) -> Result<(), Error> {
+        eventually(format!("{probe} of towline to say yes"), limit, async || {
             if let Err(ended) = self.process.check() {
                 return Ok(Err(ended));
             }
-            let answer = self.admin.readyz().await.map_err(|error| error.to_string())?;
+            let answer = self.admin.http.get(probe).await.map_err(|error| error.to_string())?;
             if answer.status == 200 { Ok(Ok(())) } else { Err(answer.body) }
         })
         .await?
@@ -327,8 +332,13 @@ pub struct Admin {
 impl Admin {
     /// `GET /status`.
     pub async fn status(&self) -> Result<Value, Error> {
-        let body = self.http.get("/status").await?.success("/status")?;
-        json("/status", &body)
+        self.get("/status").await
+    }
+
+    /// What is at this path.
+    pub async fn get(&self, path: &str) -> Result<Value, Error> {
+        let body = self.http.get(path).await?.success(path)?;
+        json(path, &body)
     }
 
     /// The report of one section in `GET /status`.

@@ -1,4 +1,5 @@
-// The pages in a browser: a daemon serves its real files with its real headers, and the JSON of most scenes is scripted.
+// The pages in a browser: a daemon serves its real files with its real headers, and the JSON of most scenes is scripted. It has only keys of
+// answers.json, all of which the integration tests find in what real daemons say (integration/src/page.rs).
 //
 // In every scene: no request to another host, no violation of the policy, no error in the console, no finding of axe in light and dark, at most
 // 3,000 nodes, and Tab reaches all that can be operated.
@@ -16,6 +17,8 @@ const require = createRequire(join(process.env.PAGE_MODULES, 'x.js'));
 const {chromium} = require('playwright-core');
 const axe = readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
 const ui = (name) => readFileSync(new URL(`../../src/ui/${name}`, import.meta.url), 'utf8');
+
+const known = JSON.parse(readFileSync(new URL('answers.json', import.meta.url), 'utf8'));
 
 const EVIL = '<img src=x onerror="document.title=1">';
 const MOST_NODES = 3_000;
@@ -93,7 +96,8 @@ function section(changes = {}) {
 
 const status = (sections, clusters = {}) => ({
   version: '0.1.0', started_seconds_ago: 4_000, sections, tree: {name: 'towline', state: 'running', restarts: 0, children: [
-    {name: 'cluster hub', state: 'running', restarts: 1, mailbox: {depth: 2, capacity: 9}}]},
+    {name: 'cluster hub', state: 'running', restarts: 1, children: [
+      {name: 'session', state: 'running', restarts: 1, mailbox: {depth: 2, capacity: 9}}]}]},
   clusters: {hub: {state: 'available', since_seconds: 3_999, reason: null}, west: {state: 'available', since_seconds: 3_998, reason: null}, ...clusters},
 });
 
@@ -166,12 +170,36 @@ const clusterSync = {kind: 'ClusterSync', status: {
   syncSets: [{name: 'base', result: 'Failure', reason: 'Rejected', failureMessage: EVIL, lastTransitionTime: '2027-01-15T08:00:03Z',
     resourcesToDelete: [{apiVersion: 'v1', kind: 'ConfigMap', namespace: 'a', name: EVIL}]},
   {name: 'shop', result: 'Success', health: {state: 'Failed', reason: 'CrashLoopBackOff', message: EVIL},
-    unhealthy: [{apiVersion: 'apps/v1', kind: 'Deployment', namespace: 'shop', name: EVIL}], unhealthyOmitted: 4}],
+    unhealthy: [{kind: 'Deployment', namespace: 'shop', name: EVIL}],
+    resourcesToDelete: [{apiVersion: 'v1', kind: 'ConfigMap', namespace: 'a', name: EVIL}], resourcesToDeleteOmitted: 4}],
   selectorSyncSets: [{name: 'monitoring', result: 'Success', health: {state: 'Current'}}]}};
 
 // What a scene answers: a function of the URL and the request, by the beginning of a path. What it has none for the daemon answers.
 let answers = {};
 const problems = [];
+
+/** The examples for a path of a daemon or a hub. */
+function examplesFor(path) {
+  const place = path.replace('/fleet/v1/', '/v1/').replace('/selectorsyncsets/', '/syncsets/').replace(/^(\/v1\/syncsets)\/[^/]+(\/rollout)?$/, '$1$2');
+  // The longest name that it begins with.
+  const [name] = Object.keys(known).filter((one) => place.startsWith(one)).sort((one, other) => other.length - one.length);
+  return Object.values(known[name] ?? {});
+}
+
+/** The keys of a value that no example has in its place. */
+function strange(value, examples, path = '') {
+  if (Array.isArray(value)) {
+    const items = examples.filter(Array.isArray).flat();
+    return value.flatMap((item) => strange(item, items, path));
+  }
+  if (value === null || typeof value !== 'object') return [];
+  const objects = examples.filter((example) => example !== null && typeof example === 'object');
+  return Object.entries(value).flatMap(([key, inner]) => {
+    // Syncsets of both kinds have the same entries.
+    const found = objects.flatMap((example) => ['*', key, ...(key === 'selectorSyncSets' ? ['syncSets'] : [])].filter((one) => one in example).map((one) => example[one]));
+    return found.length ? strange(inner, found, `${path}/${key}`) : [`${path}/${key}`];
+  });
+}
 const asked = [];
 
 const browser = await chromium.launch({executablePath: process.env.CHROMIUM, args: process.getuid() === 0 ? ['--no-sandbox'] : []});
@@ -207,7 +235,12 @@ await page.route('**/*', async (route) => {
   const key = Object.keys(answers).find((path) => url.pathname.startsWith(path));
   if (!key) return route.continue();
   const answer = await answers[key](url, request);
-  return route.fulfill({status: answer?.refused ?? 200, json: answer?.refused ? {error: answer.error} : answer});
+  // A hub answers with a problem.
+  if (answer.refused) return route.fulfill({status: answer.refused, json: {[url.pathname.startsWith('/fleet/') ? 'title' : 'error']: answer.error}});
+  // As the page gets it: without what is undefined.
+  const unknown = strange(JSON.parse(JSON.stringify(answer)), examplesFor(url.pathname));
+  if (unknown.length) problems.push(`${url.pathname}: no daemon says ${unknown.join(' ')}`);
+  return route.fulfill({json: answer});
 });
 
 /** Tab goes once through all that can be operated, in the order of the page, and shows where it is. */
@@ -361,7 +394,7 @@ try {
       if (given !== 'Bearer sesame') return {refused: 401, error: 'wrong admin token'};
       approved += 1;
       await gate;
-      return {approved: 2, remembered: false, reason: 'the approval covers only what is held now'};
+      return {approved: 2, remembered: true};
     },
   };
   allowed.push('401');
@@ -408,7 +441,7 @@ try {
   await text('Approving databases …');
   await page.keyboard.press('Space');
   release();
-  await text('databases: 2 changes are approved; the approval covers only what is held now.');
+  await text('databases: 2 changes are approved; a restart remembers that.');
   await text('Nothing is held.');
   assert.equal(approved, 1, 'once, however often it was pressed');
   // The button is gone; Tab goes on in the content.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use integration::audit::Mark;
 use integration::rbac::Side;
-use integration::{ControlPlane, Filter, Towline, eventually, users};
+use integration::{ControlPlane, Filter, Towline, eventually, page, users};
 use kube::api::ListParams;
 use serde_json::{Value, json};
 
@@ -35,11 +35,6 @@ async fn free(towline: &Towline, when: &str) {
         report.get("held").is_none() && objects(report, "in_step") == OBJECTS as u64
     })
     .await;
-}
-
-async fn approve(towline: &Towline) {
-    let approved = Towline::command(["approve", "--yes", "lane", "--admin", &towline.admin_url()]).await.unwrap();
-    assert!(approved.status.success(), "{approved:?}");
 }
 
 /// The daemon's changes of objects and namespaces of a lane.
@@ -135,11 +130,20 @@ fn a_kubeconfig_of_another_remote_changes_nothing_until_it_is_approved_and_then_
 
         put(&kubeconfig, &other.kubeconfig(users::TOWLINE).unwrap());
         held(&towline, &["another cluster answers as hub"]).await;
-        approve(&towline).await;
+        for (path, request, state) in [
+            ("/status", "/status", "held"),
+            ("/objects/lane", "/objects/", "held"),
+            ("/history", "/history", "of clusters"),
+            ("/history/lane", "/history/", "of a section"),
+        ] {
+            page::agrees(request, state, &towline.admin().get(path).await.unwrap()).unwrap();
+        }
+        page::agrees("/approve/", "clusters", &towline.admin().approve("lane").await.unwrap()).unwrap();
         // That it is another cluster is approved, and not what follows from it.
         mass_deletion_held(&towline, "by the other cluster").await;
         assert_eq!(lane.local_uids().await, before);
-        approve(&towline).await;
+        page::agrees("/held/", "objects", &towline.admin().get("/held/lane?limit=1").await.unwrap()).unwrap();
+        page::agrees("/approve/", "objects", &towline.admin().approve("lane").await.unwrap()).unwrap();
         eventually("what was approved to be deleted", LIMIT, async || {
             let left = lane.local_uids().await.len();
             if left == 0 { Ok(()) } else { Err(format!("{left} objects")) }

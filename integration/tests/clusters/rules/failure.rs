@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use integration::{Filter, Towline, eventually, users};
+use integration::{Filter, Towline, eventually, page, users};
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
@@ -52,6 +52,9 @@ fn a_local_schema_s_refusal_is_told_once_and_again_when_it_is_over() {
         })
         .await
         .unwrap();
+        page::agrees("/status", "failing", &section.towline.admin().status().await.unwrap()).unwrap();
+        let objects = format!("/objects/{}", section.name);
+        page::agrees("/objects/", "failing", &section.towline.admin().get(&objects).await.unwrap()).unwrap();
         let listed = report["not_in_step"][0]["for_seconds"].as_u64();
         assert!(listed.is_some_and(|age| age >= waited.as_secs()), "{waited:?}: {report}");
         let oldest = report["oldest_unsynced_seconds"]["spec"].as_f64();

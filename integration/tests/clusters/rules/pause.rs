@@ -1,6 +1,6 @@
 //! Nothing at all is done for a pair of which either side is paused, deletion included.
 
-use integration::Towline;
+use integration::{Towline, page};
 use kube::ResourceExt;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
@@ -183,6 +183,7 @@ fn each_of_more_paused_objects_than_are_listed_can_be_found() {
         let listed: Vec<&str> =
             report["not_in_step"].as_array().unwrap().iter().map(|object| object["key"].as_str().unwrap()).collect();
         assert_eq!((listed.len(), &report["not_in_step_more"]), (50, &json!(1)), "{report}");
+        page::agrees("/status", "many", &section.towline.admin().status().await.unwrap()).unwrap();
         let all = (0..51).map(|number| format!("paused-many-a/orders-{number:02}"));
         let others: Vec<String> = all.filter(|name| !listed.contains(&name.as_str())).collect();
         let [other] = others.as_slice() else { panic!("{others:?}") };

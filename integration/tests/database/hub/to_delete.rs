@@ -3,6 +3,7 @@
 
 use http::header::{ETAG, IF_NONE_MATCH};
 use integration::hub::{Client, Request};
+use integration::page;
 use integration::postgres::ADMIN;
 use serde_json::{Value, json};
 
@@ -108,7 +109,9 @@ fn the_objects_that_a_syncset_deletes_are_shown_with_one_cluster_sync_and_nowher
         let tag = before.header(ETAG).expect("a tag").to_owned();
         let reply = done(&mut stage.client, &Request::get(&stage.path).header(IF_NONE_MATCH, &tag)).await;
         assert_eq!((reply.status, reply.header(ETAG)), (200, Some(tag.as_str())));
-        assert_eq!(reply.json().expect("JSON")["status"], expected);
+        let read = reply.json().expect("JSON");
+        assert_eq!(read["status"], expected);
+        page::agrees("/v1/clustersyncs", "objects", &read).expect("what the page reads");
         let list =
             shown(&mut stage.client, "/v1/clustersyncs?namespace=todelete&fieldSelector=metadata.name%3Dc1").await;
         assert_eq!(list["items"][0]["status"], stored);
@@ -179,6 +182,7 @@ fn a_thousand_objects_are_named_the_same_number_of_each_syncset_and_the_rest_is_
         let entries = json!([{"name": "s1"}, {"name": "s2"}, {"name": "s3"}, {"name": "s4"}]);
         done(&mut stage.client, &Request::merge_patch(&stage.status, &json!({"status": {"syncSets": entries}}))).await;
         let read = shown(&mut stage.client, &stage.path).await;
+        page::agrees("/v1/clustersyncs", "more objects", &read).expect("what the page reads");
         let told = |entry: &Value, field: &str| {
             let named = entry[field].as_array().map_or(0, Vec::len);
             (named, entry[format!("{field}Omitted")].as_u64())

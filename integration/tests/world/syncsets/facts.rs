@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use integration::page;
 use integration::users::ADMIN;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolumeClaim, Secret};
@@ -120,6 +121,8 @@ fn a_key_twice_and_a_value_of_another_type_are_mismatches_of_the_schema() {
             stage.syncset(name, "Upsert", &[resource]).await;
             let entry = failure(&stage, name).await;
             assert_eq!(entry["reason"], "SchemaMismatch", "{entry}");
+            let read = stage.get(&stage.path("clustersyncs", "west-1")).await;
+            page::agrees("/v1/clustersyncs", "failing", &read).unwrap();
             let message = entry["failureMessage"].as_str().unwrap();
             assert!(message.contains(field) && !message.contains("CreateOrUpdate"), "{message}");
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use integration::users::ADMIN;
-use integration::{ControlPlane, eventually};
+use integration::{ControlPlane, eventually, page};
 use k8s_openapi::api::batch::v1::Job as K8sJob;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -19,12 +19,12 @@ use crate::syncsets::requests::Requests;
 use crate::syncsets::script::{Says, Script};
 use crate::syncsets::world::{LIMIT, SYNCSETS, Stage, TIME_PASSES, condition, edge, run};
 
-fn pod(stage: &Stage, name: &str) -> Value {
+pub(crate) fn pod(stage: &Stage, name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": stage.namespace},
         "spec": {"containers": [{"name": "main", "image": "main:1"}]}})
 }
 
-async fn apply(stage: &Stage, health: &Value, resources: &[Value]) {
+pub(crate) async fn apply(stage: &Stage, health: &Value, resources: &[Value]) {
     let spec = json!({"clusterDeploymentRefs": [{"name": "west-1"}], "resourceApplyMode": "Sync", "health": health, "resources": resources});
     stage.create("syncsets", &json!({"namespace": stage.namespace, "name": "base", "spec": spec})).await;
 }
@@ -156,6 +156,7 @@ fn pods_that_crash_have_failed_and_nothing_is_read_once_that_is_settled() {
         assert!(failed["message"].as_str().unwrap().ends_with("container main crashes again and again"), "{failed}");
         is_settled(&stage).await;
         let status = stage.get(&stage.path("clustersyncs", "west-1")).await;
+        page::agrees("/v1/clustersyncs", "health", &status).unwrap();
         let healthy = condition(&status["status"], "Healthy").unwrap();
         assert_eq!((&healthy["status"], &healthy["reason"]), (&json!("False"), &json!("Failed")));
         let entry = &status["status"]["syncSets"][0];
@@ -167,7 +168,9 @@ fn pods_that_crash_have_failed_and_nothing_is_read_once_that_is_settled() {
         );
         // It is seen wherever somebody asks what does not work.
         has_counts(&stage, &json!({"current": 0, "progressing": 0, "unknown": 0, "failed": 1})).await;
+        page::agrees("/v1/syncsets", "health", &stage.get(&stage.path("syncsets", "base")).await).unwrap();
         let failures = stage.get(&format!("syncset-failures?namespace={}", stage.namespace)).await;
+        page::agrees("/v1/syncset-failures", "not working", &failures).unwrap();
         let group = &failures["items"][0];
         let told = (&group["health"], &group["reason"], &group["count"], &group["clusters"][0]["name"]);
         assert_eq!(told, (&json!("Failed"), &json!("CrashLoopBackOff"), &json!(1), &json!("west-1")), "{failures}");

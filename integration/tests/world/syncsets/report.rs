@@ -1,9 +1,9 @@
 //! What operators are shown of all clusters together.
 
-use integration::eventually;
 use integration::hub::Request;
 use integration::postgres::ADMIN;
 use integration::towline::Towline;
+use integration::{eventually, page};
 use serde_json::{Value, json};
 
 use crate::syncsets::world::{LIMIT, SYNCSETS, Stage, TIME_PASSES, run};
@@ -159,8 +159,9 @@ fn one_held_syncset_is_approved_by_its_name() {
             rows.iter().map(|row| row.get::<_, String>(0)).collect::<Vec<_>>()
         };
         assert_eq!(held().await, ["approving-b"]);
-        let (done, _) = command(&stage, &["approve", "--yes", "syncsets"]).await;
-        assert!(done && held().await.is_empty());
+        let approved = stage.replicas[0].towline().admin().approve("syncsets").await.unwrap();
+        page::agrees("/approve/", "syncsets", &approved).unwrap();
+        assert!(held().await.is_empty());
         let patience = client.query("select distinct setting from patience", &[]).await.unwrap();
         assert_eq!(patience.iter().map(|row| row.get::<_, String>(0)).collect::<Vec<_>>(), ["3s"]);
         let (done, refused) = command(&stage, &["approve", "--yes", "syncsets"]).await;

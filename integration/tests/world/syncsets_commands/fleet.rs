@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use http::header::CONTENT_TYPE;
-use integration::eventually;
 use integration::hub::{Client, Request};
+use integration::{eventually, page};
 use serde_json::{Value, json};
 
 use crate::syncsets::costs::beside;
@@ -121,6 +121,7 @@ async fn counts_are_of_what_the_token_may_read(stage: &Stage) {
         assert_eq!(held, expected, "{query}");
     }
     let all = shown(&mut admin, "/v1/fleet?groupBy=env").await;
+    page::agrees("/v1/fleet", "by a label", &all).expect("what the page reads");
     assert_eq!((&all["clusters"], &all["states"]["paused"]), (&json!(452), &json!(2)));
     assert_eq!(all["groups"][0], json!({"value": "prod", "clusters": 451, "states": states}));
     assert_eq!((&all["groups"][1]["value"], &all["groups"][1]["clusters"]), (&json!("dev"), &json!(1)));
@@ -162,6 +163,10 @@ async fn each_row_says_why_and_since_when(stage: &Stage) {
     let mut of_foo = stage.replica.client().with_token(&token("read", "foo"));
     let page = shown(&mut of_foo, "/v1/fleet/clusters?state=failing&labelSelector=env%3Dprod").await;
     assert_eq!(names(&page).len(), 10);
+    let first_of_many = shown(&mut of_foo, "/v1/fleet/clusters?state=failing&limit=1").await;
+    page::agrees("/v1/fleet/clusters", "failing", &first_of_many).expect("what the page reads");
+    let failures = shown(&mut of_foo, "/v1/syncset-failures").await;
+    page::agrees("/v1/syncset-failures", "not applied", &failures).expect("what the page reads");
     // It fails since the first of its failures, and the last one is shown.
     let (first, second) = (&page["items"][0], &page["items"][1]);
     assert_eq!(

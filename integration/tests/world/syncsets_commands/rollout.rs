@@ -9,7 +9,7 @@ use std::process::Stdio;
 
 use integration::commands::{KubectlTowline, in_each_format, pod_of_release};
 use integration::hub::{Client, Request};
-use integration::{Kubelet, users};
+use integration::{Kubelet, page, users};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use kube::api::PostParams;
@@ -123,6 +123,8 @@ fn a_command_that_the_state_does_not_allow_is_refused_and_says_what_is_now() {
             syncset_status,
             json!({"rollout": {"state": "Running", "reason": "Guarding", "revision": 1, "wave": "canary"}})
         );
+        page::agrees("/v1/syncsets", "rollout", &shown(&mut admin, "/v1/syncsets/foo/base").await)
+            .expect("what the page reads");
         let refused = async |admin: &mut Client, body: &Value, title: &str| {
             let (status, problem) = steer(admin, body).await;
             assert_eq!((status, &problem["type"]), (409, &json!("urn:towline:problem:conflict")), "{problem}");
@@ -160,6 +162,11 @@ fn a_command_that_the_state_does_not_allow_is_refused_and_says_what_is_now() {
         let edited = shown(&mut admin, ONE).await;
         assert_eq!(told(&edited), [&json!("Running"), &json!("Guarding"), &json!(2), &json!(1), &json!("canary")]);
         set(&stage, "state = 'Stopped', reason = 'Failures', message = '1 cluster has failed', goal = 2, started = edited, failures = 1").await;
+        for (path, request) in [(ONE, "/v1/syncsets/rollout"), ("/v1/rollouts", "/v1/rollouts")] {
+            page::agrees(request, "stopped", &shown(&mut admin, path).await).expect("what the page reads");
+        }
+        page::agrees("/v1/syncsets", "stable", &shown(&mut admin, "/v1/syncsets/foo/base").await)
+            .expect("what the page reads");
         refused(&mut admin, &json!({"action": "undo", "to": 7}), "revision 7 is not kept").await;
         let (status, back) = steer(&mut admin, &undo).await;
         assert_eq!(
