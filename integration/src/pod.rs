@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::authentication::v1::TokenRequest;
@@ -24,12 +25,13 @@ pub async fn token(client: &Client, namespace: &str, account: &str) -> Result<St
     Ok(issued.status.and_then(|status| status.token).unwrap_or_default())
 }
 
-/// Runs a pod of a Deployment whose image is Towline's, with this environment over its container's.
+/// Runs a pod of a Deployment whose image is Towline's, with this environment over its container's, and waits until its probes succeed.
 pub async fn run(
     plane: &ControlPlane,
     namespace: &str,
     deployment: &str,
     env: &[(&str, &str)],
+    limit: Duration,
 ) -> Result<Towline, Error> {
     let client = plane.client(users::ADMIN).await?;
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace);
@@ -62,7 +64,12 @@ pub async fn run(
     }
     all.extend(env);
     let args: Vec<&str> = container.args.iter().flatten().map(String::as_str).collect();
-    Towline::in_container(room, &args, &all, &mounts).await
+    let towline = Towline::in_container(room, &args, &all, &mounts).await?;
+    for probe in [&container.liveness_probe, &container.readiness_probe] {
+        let path = probe.as_ref().and_then(|probe| probe.http_get.as_ref()?.path.as_deref());
+        towline.wait_well(path.ok_or_else(|| unlike("a probe without a path"))?, limit).await?;
+    }
+    Ok(towline)
 }
 
 /// The files of a volume by their names.

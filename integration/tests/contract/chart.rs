@@ -30,7 +30,7 @@ use super::run;
 
 /// Where the releases are, of which each is named like the chart.
 const NAMESPACE: &str = "chart";
-const PRESETS: [&str; 9] =
+pub(crate) const PRESETS: [&str; 9] =
     ["edge", "edge-replicated", "hub", "hub-syncsets", "inventory", "lease", "rabbitmq", "status-sync", "trial"];
 
 pub(crate) fn repository(path: &str) -> PathBuf {

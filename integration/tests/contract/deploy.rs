@@ -155,8 +155,10 @@ fn what_people_apply_is_taken_by_an_api_server_and_what_they_install_runs_and_is
         }
         super::chart::is_taken(&kubeconfig, &client).await;
         super::chart::is_installed_and_upgraded(&kubeconfig, &client).await;
-        super::installed::runs_with_what_it_is_given(&plane).await;
-        super::start::is_as_the_page_says(&plane, &client).await;
+        tokio::join!(
+            super::installed::runs_with_what_it_is_given(&plane),
+            super::start::is_as_the_page_says(&plane, &client),
+        );
         plane.stop().await.unwrap();
     });
 }

@@ -8,13 +8,15 @@ use std::time::Duration;
 
 use integration::control_plane::ControlPlane;
 use integration::port::Port;
-use integration::postgres::{HUB, Transport};
-use integration::{Postgres, Towline, eventually, pod, programs, users};
+use integration::postgres::HUB;
+use integration::{Towline, eventually, pod, programs, users};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
 use tokio::process::Command;
+
+use crate::database_server;
 
 /// Longer than anything here takes while two cores are busy with something else.
 const LIMIT: Duration = Duration::from_mins(2);
@@ -118,16 +120,13 @@ async fn daemon(plane: &ControlPlane, client: &Client, hub: &Port, database: &st
     let listen = hub.address().to_string();
     // The API server is on this machine.
     let env = [("TOWLINE__HUB__LISTEN", listen.as_str()), ("TOWLINE__SYNCSETS__ALLOW", "local-networks")];
-    let daemon = pod::run(plane, "start", "towline", &env).await.unwrap();
-    daemon.wait_ready(LIMIT).await.unwrap();
-    daemon
+    pod::run(plane, "start", "towline", &env, LIMIT).await.unwrap()
 }
 
 pub(crate) async fn is_as_the_page_says(plane: &ControlPlane, client: &Client) {
     let blocks: [String; 6] = blocks().try_into().unwrap();
     let [install, register, look, break_it, mend, remove] = &blocks;
-    let server = Postgres::start("start", Transport::Plain).await.unwrap();
-    let database = server.hub_database("start").await.unwrap();
+    let database = database_server().await.hub_database("start").await.unwrap();
     // A container has no file of names.
     let database = database.url_by(HUB, &database.address().to_string());
     let hub = Port::take().unwrap();

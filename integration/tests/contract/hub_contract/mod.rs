@@ -1,7 +1,7 @@
 //! The OpenAPI document of a running hub, held to by programs that know nothing else of it: schemathesis, which looks for answers that
 //! the document does not have, and the Go client, which is generated from it.
 //!
-//! All tests share one database server; each has a database of its own with its name.
+//! Each test has a database of its own with its name.
 
 #![expect(
     clippy::panic,

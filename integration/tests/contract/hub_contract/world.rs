@@ -1,34 +1,23 @@
-//! The server, and hubs on databases of it.
+//! Hubs on databases of the server that tests share.
 
 use std::fs;
 use std::path::PathBuf;
 use std::process::Output;
 use std::time::Duration;
 
-use integration::Postgres;
 use integration::hub::{Replica, Request};
-use integration::postgres::Transport;
 use serde_json::Value;
 use tokio::process::Command;
-use tokio::sync::OnceCell;
 
-pub(crate) use crate::run;
+use crate::{HUB_KEYS, HUB_TOKENS, database_server};
+pub(crate) use crate::{HUB_TOKEN as TOKEN, run};
 
 /// Longer than a hub takes to start while two cores are busy with something else.
 const LIMIT: Duration = Duration::from_mins(2);
-/// The token of all rights.
-pub(crate) const TOKEN: &str = "sesame";
-/// What `sha256sum` prints of it.
-const DIGEST: &str = "d0c04f4b1951e4aeaaec8223ed2039e542f3aae805a6fa7f6d794e5afff5d272";
-/// 32 bytes in base64.
-const KEY: &str = "one AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\n";
-
-static SERVER: OnceCell<Postgres> = OnceCell::const_new();
 
 /// A running hub on a database of this name; letters only. With `[syncsets]` it has all routes that there are.
 async fn hub(name: &str, env: &[(&str, &str)]) -> Replica {
-    let start = async || Postgres::start("hub-contract", Transport::Plain).await.expect("a server");
-    let database = SERVER.get_or_init(start).await.hub_database(name).await.expect("a database");
+    let database = database_server().await.hub_database(name).await.expect("a database");
     let hub = Replica::run(&database, "[syncsets]\n", env).await.expect("it starts");
     hub.wait_ready(LIMIT).await.expect("it is ready");
     hub
@@ -43,8 +32,8 @@ pub(crate) async fn local_hub(name: &str) -> Replica {
 pub(crate) async fn guarded_hub(name: &str) -> Replica {
     let folder = folder(name);
     let (tokens, keys) = (folder.join("tokens"), folder.join("keys"));
-    fs::write(&tokens, format!("tester admin * {DIGEST}\n")).expect("a file");
-    fs::write(&keys, KEY).expect("a file");
+    fs::write(&tokens, HUB_TOKENS).expect("a file");
+    fs::write(&keys, HUB_KEYS).expect("a file");
     let path = |path: &PathBuf| path.display().to_string();
     let env = [("TOWLINE__HUB__TOKENS_FILE", path(&tokens)), ("TOWLINE__HUB__KEYS_FILE", path(&keys))];
     hub(name, &env.each_ref().map(|(name, value)| (*name, value.as_str()))).await
