@@ -46,6 +46,7 @@ mod resync;
 mod rolling;
 pub(crate) mod script;
 mod secrecy;
+mod settled;
 mod switching;
 mod throttling;
 mod to_delete;
