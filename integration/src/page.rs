@@ -36,7 +36,9 @@ fn look_for(played: &Value, real: &[&Value], path: &str, missing: &mut Vec<Strin
         }
         Value::Array(items) => {
             let found: Vec<&Value> = real.iter().filter_map(|value| value.as_array()).flatten().collect();
-            items.iter().for_each(|item| look_for(item, &found, path, missing));
+            for item in items {
+                look_for(item, &found, path, missing);
+            }
         }
         _ => {}
     }

@@ -98,9 +98,7 @@ fn a_section_that_can_not_keep_its_state_deletes_nothing_that_vanished_until_it_
         let mut section = Section::start_config("stateless", databases(), &config, |_| {}).await;
         pairs(&section, 4, &json!({})).await;
         section
-            .report_has("that its state is not kept", |report| {
-                report["stored_state"]["state"] == json!("unavailable")
-            })
+            .report_has("that its state is not kept", |report| report["stored_state"]["state"] == json!("unavailable"))
             .await;
         section.towline.kill9().await.unwrap();
         vanish(&section, 0..1).await;

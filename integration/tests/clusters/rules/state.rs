@@ -31,8 +31,8 @@ fn an_object_of_somebody_else_in_the_states_place_is_left_as_it_is_and_told() {
         let strange = config_map("towline-strange", &json!({}), "mine");
         objects.create(&PostParams::default(), &strange).await.unwrap();
         let section = Section::start("strange", databases(), "").await;
-        let report = section
-            .report_has("why it has no state", |report| report["stored_state"]["state"] == json!("unavailable"));
+        let report =
+            section.report_has("why it has no state", |report| report["stored_state"]["state"] == json!("unavailable"));
         let report = report.await;
         let reason = report["stored_state"]["reason"].as_str().unwrap();
         assert!(reason.contains("ConfigMap default/towline-strange") && reason.contains(STATE_MARK), "{reason}");

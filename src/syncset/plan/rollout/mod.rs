@@ -191,6 +191,7 @@ impl Turn {
 
 /// What is known of a cluster that the syncset is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an observation of its own")]
 pub struct Seen {
     pub id: Uuid,
     /// For each wave, whether its selector matches the cluster.

@@ -16,6 +16,13 @@ use crate::syncset::plan::rows::ClusterRow;
 use crate::syncset::plan::status::Unreachable;
 use crate::syncset::run::store::ClusterUpdate;
 
+/// Whether a pass may begin on the cluster.
+pub(super) enum MayBegin {
+    As(Identified),
+    /// The cluster did not say which one it is, or another document owns it.
+    Stopped(Stop),
+}
+
 /// What was found out about which cluster it is.
 pub(super) struct Identified {
     /// Read in this pass.
@@ -46,18 +53,19 @@ impl Identified {
 }
 
 impl Worker {
-    /// Finds out which cluster it is, if that is to be found out. The pass stops here if the cluster does not say it, or if another
-    /// document owns it.
+    /// Finds out which cluster it is, if that is to be found out. A document that does not own it stops here.
     pub(super) async fn identify(
         &self,
         work: &Work,
         read: &Read,
         pass_plan: &PassPlan,
         executor: &mut Executor<'_>,
-    ) -> Result<Result<Identified, Stop>, ReconcileError> {
+    ) -> Result<MayBegin, ReconcileError> {
         if !pass_plan.identifies {
-            let unread = Identified { identity: None, is_another: false };
-            return Ok(self.duplicate(read.snapshot.owner.as_deref()).map_or(Ok(unread), Err));
+            return Ok(match self.duplicate(read.snapshot.owner.as_deref()) {
+                Some(stop) => MayBegin::Stopped(stop),
+                None => MayBegin::As(Identified { identity: None, is_another: false }),
+            });
         }
         let identity = match executor.identity().await {
             Ok(identity) => identity,
@@ -67,17 +75,17 @@ impl Worker {
                     Refusal::Forbidden => Unreachable::Forbidden,
                     _ => Unreachable::ErrorConnectingToCluster,
                 };
-                return Ok(Err(Stop::silent(reason, message)));
+                return Ok(MayBegin::Stopped(Stop::silent(reason, message)));
             }
-            Err(Failed::Stopped(stop)) => return Ok(Err(stop)),
+            Err(Failed::Stopped(stop)) => return Ok(MayBegin::Stopped(stop)),
         };
         // It is noted also where duplicates are allowed, so that the order is known when they no longer are.
         let owner = self.store.own(&work.writing(), &identity).await?;
         if let Some(stop) = self.duplicate(owner.as_deref()) {
-            return Ok(Err(stop));
+            return Ok(MayBegin::Stopped(stop));
         }
         let is_another = read.identity().is_some_and(|noted| *noted != identity);
-        Ok(Ok(Identified { identity: Some(identity), is_another }))
+        Ok(MayBegin::As(Identified { identity: Some(identity), is_another }))
     }
 
     /// What stops a pass over a cluster that another document of the namespace owns.

@@ -12,7 +12,7 @@ use super::basis::Basis;
 use super::executor::Executor;
 use super::finish::Ran;
 use super::health::{self, Sent};
-use super::identity::Identified;
+use super::identity::{Identified, MayBegin};
 use super::plan::{Plan, Read, after};
 use super::prepare::{NoClient, NoCredentials, PrepareError, Prepared};
 use super::slot::{ReconcileSlot, put_off};
@@ -232,8 +232,8 @@ impl Worker {
             }
         }
         let identified = match self.identify(work, read, pass_plan, &mut executor).await? {
-            Ok(identified) => identified,
-            Err(stop) => return self.stopped_before(work, read, stop).await.map(Passed::ended),
+            MayBegin::As(identified) => identified,
+            MayBegin::Stopped(stop) => return self.stopped_before(work, read, stop).await.map(Passed::ended),
         };
         let deletions = |syncset: Uuid| read.snapshot.deletions(syncset);
         let prepared = self.preparer.prepare(&read.snapshot, &read.plan, pass_plan, identified.is_another, &deletions);
