@@ -439,3 +439,78 @@ fn a_cluster_whose_answer_to_the_change_is_lost_keeps_its_place_and_stops_the_ro
         stage.has(east, &has("2")).await;
     });
 }
+
+/// As of a data centre that is down, while others have the change already.
+#[test]
+fn a_cluster_that_was_silent_in_its_turn_does_not_get_what_was_paused_meanwhile_until_that_is_resumed() {
+    run(async {
+        let stage = Stage::shared("wave-outage", SYNCSETS).await;
+        let (west, east) = clusters(&stage).await;
+        let link = Link::to(east.address()).await.unwrap();
+        let kubeconfig = stage.kubeconfig(east, link.address()).to_string();
+        stage.change(&stage.path("clusters", "east-1"), &json!({ "kubeconfig": kubeconfig })).await;
+        let content = |names: &[&str]| {
+            let maps: Vec<Value> = names.iter().map(|name| stage.config_map(name, &json!({"a": "1"}))).collect();
+            let mut spec = in_waves(&maps);
+            (spec["rollout"]["waves"], spec["rollout"]["maxConcurrent"]) = (json!([]), json!(2));
+            spec
+        };
+        let has = |name: &'static str| (name, json!({"a": "1"}));
+        create(&stage, "base", &content(&["a"])).await;
+        rolls(&stage, "base", "Complete", "").await;
+        stage.at_rest().await;
+        // An object that is new is looked at before it is written.
+        link.mute();
+        stage.replace_spec("syncsets", "base", &content(&["a", "b"])).await;
+        stage.has(west, &[has("a"), has("b")]).await;
+        steer(&stage, "base", "pause").await;
+        rolls(&stage, "base", "Stopped", "Paused").await;
+        stage.unreachable("east-1").await;
+        link.hang_up();
+        let answers = |status: &Value| {
+            let conditions = status["conditions"].as_array();
+            conditions.into_iter().flatten().any(|of| of["type"] == "Unreachable" && of["status"] == "False")
+        };
+        stage.status("east-1", "the cluster to answer again", answers).await;
+        stage.at_rest().await;
+        stage.has(east, &[has("a")]).await;
+        steer(&stage, "base", "resume").await;
+        rolls(&stage, "base", "Complete", "").await;
+        stage.has(east, &[has("a"), has("b")]).await;
+    });
+}
+
+/// The rollout was paused meanwhile, so that its time stood still.
+#[test]
+fn an_object_that_becomes_current_after_it_was_late_is_read_again_since_a_rollout_waits_for_it() {
+    run(async {
+        let stage = Stage::shared("wave-late", SYNCSETS).await;
+        let (west, _) = clusters(&stage).await;
+        let mut spec = in_waves(&[stage.config_map("a", &json!({"a": "1"}))]);
+        spec["health"] = json!({"within": "10m",
+            "rules": [{"group": "", "kind": "ConfigMap", "current": "metadata.labels.works == 'yes'"}]});
+        create(&stage, "base", &spec).await;
+        rolls(&stage, "base", "Running", "Releasing").await;
+        has(&stage, "Progressing", json!("NotCurrent")).await;
+        steer(&stage, "base", "pause").await;
+        let late = eventually("the object to be late", LIMIT, async || {
+            let health =
+                stage.get(&stage.path("clustersyncs", "west-1")).await["status"]["syncSets"][0]["health"].clone();
+            if health["reason"] == "Late" {
+                return Ok(());
+            }
+            passes(&stage, "base", "10 min").await;
+            Err(health.to_string())
+        });
+        late.await.unwrap();
+        stage.at_rest().await;
+        let maps: Api<ConfigMap> = Api::namespaced(west.client(ADMIN).await.unwrap(), stage.namespace);
+        let works = Patch::Merge(json!({"metadata": {"labels": {"works": "yes"}}}));
+        maps.patch("a", &PatchParams::default(), &works).await.unwrap();
+        let text = "update towline_result set health = health || jsonb_build_object('read', (health->>'read')::timestamptz - interval '1 min') \
+            where health is not null";
+        stage.sql.batch_execute(text).await.unwrap();
+        steer(&stage, "base", "resume").await;
+        rolls(&stage, "base", "Running", "AwaitingPromotion").await;
+    });
+}
