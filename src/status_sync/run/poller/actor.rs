@@ -47,7 +47,7 @@ impl Poller {
     ) -> Self {
         let spec = family_spec(family);
         let hub = HubWatches { target, owner, fence: shared.fence.clone() };
-        let (statements, reporter) = (Statements::of(&spec), Reporter::new(family));
+        let (statements, reporter) = (Statements::of(&spec), Reporter::new(family, shared.interval));
         let guard = FamilyGuard::new(shared.identification.section().clone(), family);
         Self {
             context: FamilyContext { family, spec, statements, shared, hub, reporter, guard },

@@ -38,6 +38,8 @@ struct Outcome {
     waiting: Option<changes::Waiting>,
     blockers: Vec<(ObjectKey, Arc<str>)>,
     foreign: Vec<ObjectKey>,
+    /// Another writer that keeps editing the object, as it was told before the writes.
+    contender: Option<String>,
     written: Vec<Written>,
 }
 
@@ -132,6 +134,7 @@ impl<'p> Apply<'p> {
             waiting: planned.waiting,
             blockers: planned.blockers,
             foreign: planned.foreign,
+            contender: None,
             written: Vec::new(),
         };
         if planned.changes.is_empty() {
@@ -148,7 +151,7 @@ impl<'p> Apply<'p> {
             if let Some(conflict) = conflict
                 && identification.before_write(family).await.is_ok()
             {
-                conflict.send().await;
+                outcome.contender = Some(conflict.send().await);
             }
             outcome.written = write::send_all(&cluster, &kind, changes, &identification, family).await;
             drop(permit);
@@ -176,15 +179,11 @@ impl<'p> Apply<'p> {
         }
     }
 
-    /// The conflict with another writer that has to be reported before the next write of an object, if there is one.
+    /// The conflict with another writer that has to be reported before the write of an object that begins now, if there is one.
     fn conflict(&mut self, id: RowId, kind: &Arc<Kind>) -> Option<ConflictReport> {
         let context = self.context;
         let tracker = &mut self.state.table.get_mut(id)?.conflict;
-        let object = tracker.object()?.clone();
-        if !tracker.is_report_due(Instant::now(), context.shared.interval) {
-            return None;
-        }
-        tracker.record_report();
+        let object = tracker.write_begins(Instant::now(), context.shared.interval)?;
         let is_subresource = context.spec.home == Home::Status && kind.status_subresource;
         Some(ConflictReport {
             family: context.family,
@@ -194,7 +193,6 @@ impl<'p> Apply<'p> {
             uid: context.hub.targets().get(&object).map(|shown| Arc::clone(&shown.uid)),
             object,
             events: context.shared.events.clone(),
-            report: context.reporter.sender(),
         })
     }
 
@@ -224,6 +222,9 @@ impl<'p> Apply<'p> {
             self.state.table.own(key.clone(), outcome.id);
         }
         let Some(entry) = self.state.table.get_mut(outcome.id) else { return };
+        if let Some(contender) = outcome.contender {
+            entry.conflict.told(contender);
+        }
         let now = Instant::now();
         let is_refused = |written: &Written| written.result.as_ref().is_err_and(|error| !error.outcome_is_unknown());
         let wrote = !outcome.written.is_empty();
@@ -239,7 +240,7 @@ impl<'p> Apply<'p> {
             entry.record_failure(now, matches!(error.retry(), Retry::Backoff | Retry::After(_)), failure);
             return;
         }
-        let has_corrected = entry.conflict.record_applied(wrote, now, self.context.shared.interval);
+        let has_corrected = entry.conflict.record_applied(wrote);
         if wrote && entry.pending.is_none() {
             entry.corrected = Some(now);
         }

@@ -42,8 +42,8 @@ pub struct FamilyReport {
     pub foreign: Sample,
     /// Edits of other writers that were corrected so far.
     pub corrected: u64,
-    /// Objects that another writer keeps editing, with the writer.
-    pub conflicts: Sample,
+    /// Objects that another writer keeps editing now, with the writer.
+    pub contenders: Sample,
     /// Complete passes so far.
     pub passes: u64,
     /// How long the last one took.
@@ -89,7 +89,7 @@ impl FamilyReport {
         if !self.bad_row_examples.is_empty() {
             map.insert("bad_row_examples".to_owned(), json!(self.bad_row_examples));
         }
-        for (name, sample) in [("foreign", &self.foreign), ("contenders", &self.conflicts)] {
+        for (name, sample) in [("foreign", &self.foreign), ("contenders", &self.contenders)] {
             if sample.count > 0 {
                 map.insert(name.to_owned(), json!({"objects": sample.count, "examples": sample.examples}));
             }
@@ -109,15 +109,17 @@ impl FamilyReport {
 /// The report and the metrics of a family.
 pub(super) struct Reporter {
     family: StatusFamily,
+    /// The interval between two passes, by which conflicts are told.
+    interval: Duration,
     report: watch::Sender<FamilyReport>,
     metrics: StatusSyncMetrics,
 }
 
 impl Reporter {
     /// The reporter of a family whose poller has not started.
-    pub(super) fn new(family: StatusFamily) -> Self {
+    pub(super) fn new(family: StatusFamily, interval: Duration) -> Self {
         let metrics = StatusSyncMetrics::new(family.as_str());
-        Self { family, report: watch::Sender::default(), metrics }
+        Self { family, interval, report: watch::Sender::default(), metrics }
     }
 
     /// The report, as it is now.
@@ -125,7 +127,8 @@ impl Reporter {
         self.report.borrow().clone()
     }
 
-    /// A sender of the report, for a task that reports on its own.
+    /// A sender of the report, for tests that change it or wait for it.
+    #[cfg(test)]
     pub(super) fn sender(&self) -> watch::Sender<FamilyReport> {
         self.report.clone()
     }
@@ -203,12 +206,14 @@ impl Reporter {
     pub(super) fn update(&self, table: &Table, guard: &FamilyGuard) {
         let waiting = table.waiting();
         let foreign = table.foreign();
+        let contenders = table.contenders(Instant::now(), self.interval);
         let oldest = table.oldest_pending();
         let held = guard.held_objects().into_iter().map(|(key, _)| key).collect();
         let objects = table.objects(self.family.as_str(), &held);
         self.report.send_modify(|report| {
             report.waiting = waiting;
             report.foreign = foreign;
+            report.contenders = contenders;
             report.oldest_pending = oldest;
             if objects.count(ObjectState::Failing) == 0 {
                 report.write_failure = None;
@@ -280,23 +285,23 @@ pub(super) struct ConflictReport {
     pub(super) object: ObjectKey,
     pub(super) uid: Option<Arc<str>>,
     pub(super) events: EventMailbox,
-    pub(super) report: watch::Sender<FamilyReport>,
 }
 
 impl ConflictReport {
-    /// Looks up the other writer, and reports it: once per object, in the log, in the report and as an Event. Must be called before our
-    /// write corrects the fields, because that removes the other writer from `managedFields`.
-    pub(super) async fn send(self) {
-        let Self { family, cluster, kind, subresource, object: key, uid, events, report } = self;
+    /// Looks up the other writer, and reports it in the log and as an Event. Returns what the report says of it. Must be called before
+    /// our write corrects the fields, because that removes the other writer from `managedFields`.
+    pub(super) async fn send(self) -> String {
+        let Self { family, cluster, kind, subresource, object: key, uid, events } = self;
         let managers = cluster.other_managers(&kind, &key, &[subresource]).await;
         let who = match managers.as_slice() {
             [] => "another field manager".to_owned(),
             names => format!("field manager {}", names.join(", ")),
         };
         tracing::warn!(family = family.as_str(), object = %key, who, "another writer keeps changing fields that the database decides");
-        report.send_modify(|report| report.conflicts.add(1, || format!("{key}: {who}")));
+        let told = format!("{key}: {who}");
         let note = format!("{who} keeps changing fields that the hub's database decides; they are set back");
         let severity = EventType::Warning;
         events.offer(ObjectEvent { cluster, kind, key, uid, severity, reason: "Contended", action: "Sync", note });
+        told
     }
 }

@@ -11,7 +11,8 @@ use tokio::time::Instant;
 
 use super::actor::wait_until_ready;
 use super::pass::recheck;
-use super::state::PollerState;
+use super::state::{FamilyContext, PollerState};
+use super::table::Table;
 use super::{FamilyReport, KeyFollower, Poller, SectionContext};
 use crate::actor::{Scope, key_mailbox, mailbox};
 use crate::cluster::watch::scripted::Script;
@@ -161,6 +162,48 @@ async fn the_report_and_the_memory_of_rows_begin_and_end_with_a_run() {
     running.abort();
     assert!(running.await.is_err_and(|error| error.is_cancelled()));
     assert!(is_new(&poller.report()), "a poller that does not run has a change that grows old: {:?}", poller.report());
+}
+
+#[tokio::test(start_paused = true)]
+async fn contenders_are_those_of_the_conflicts_that_go_on() {
+    let (poller, _script) = poller();
+    let FamilyContext { reporter, guard, shared, .. } = &poller.context;
+    let mut table = Table::default();
+    let keys = ["a", "b", "calm"].map(|name| ObjectKey::new("n", name));
+    let found =
+        |(id, key): (u128, &ObjectKey)| Found { id: RowId(id), key: key.clone(), fingerprint: Fingerprint::new(1, 7) };
+    table.update((1..).zip(&keys).map(found).collect(), Instant::now());
+    let edited = |table: &mut Table, id: u128, by: &str| {
+        let tracker = &mut table.get_mut(RowId(id)).expect("a row").conflict;
+        tracker.record_edit(&keys[0]);
+        if tracker.write_begins(Instant::now(), shared.interval).is_some() {
+            tracker.told(by.to_owned());
+        }
+        tracker.record_applied(true);
+    };
+    let contenders = |table: &Table| {
+        reporter.update(table, guard);
+        poller.report().to_json()["contenders"].clone()
+    };
+    for _ in 0..3 {
+        edited(&mut table, 1, "n/a: A");
+        tokio::time::advance(shared.interval).await;
+    }
+    for _ in 0..3 {
+        edited(&mut table, 2, "n/b: A");
+    }
+    edited(&mut table, 3, "n/calm: A");
+    assert_eq!(contenders(&table), json!({"objects": 2, "examples": ["n/a: A", "n/b: A"]}));
+    tokio::time::advance(Duration::from_mins(1) - shared.interval).await;
+    assert_eq!(contenders(&table), json!({"objects": 1, "examples": ["n/b: A"]}), "nobody edits the first any more");
+    tokio::time::advance(Duration::from_hours(6)).await;
+    assert_eq!(contenders(&table), json!(null));
+    for _ in 0..3 {
+        edited(&mut table, 1, "n/a: B");
+    }
+    assert_eq!(contenders(&table), json!({"objects": 1, "examples": ["n/a: B"]}));
+    table.update(Vec::new(), Instant::now());
+    assert_eq!(contenders(&table), json!(null), "the row is gone");
 }
 
 #[tokio::test]

@@ -250,6 +250,18 @@ impl Table {
         all
     }
 
+    /// The objects that another writer keeps editing, with the writer.
+    pub(super) fn contenders(&self, now: Instant, interval: Duration) -> Sample {
+        let told = self.entries.values().filter_map(|entry| entry.conflict.contender(now, interval));
+        let mut told: Vec<&str> = told.collect();
+        told.sort_unstable();
+        let mut all = Sample::default();
+        for contender in told {
+            all.add(1, || contender.to_owned());
+        }
+        all
+    }
+
     /// When the first of the failed writes can be retried.
     pub(super) fn next_retry(&self) -> Option<Instant> {
         let written = self.entries.values().filter(|entry| entry.waiting.is_none());
