@@ -11,7 +11,7 @@ use crate::cluster::full_text;
 use crate::config::SectionName;
 use crate::db;
 use crate::documents::{ConnectionState, Purpose, SchemaState};
-use crate::status::{self, Facts, NotReady, ObjectState, Objects};
+use crate::status::{self, Facts, NotReady};
 
 pub(super) struct HubReport(pub(super) Arc<Hub>);
 
@@ -69,8 +69,7 @@ impl status::Section for HubReport {
         let api = self.0.listening.borrow().map_or_else(|| "no API".to_owned(), |address| address.to_string());
         Facts {
             flow: format!("{api}→database"),
-            subject: "watches".to_owned(),
-            objects: Objects::counted([(ObjectState::InStep, self.0.watches.count())]),
+            subject: "no objects".to_owned(),
             database: self.outage().map(|failure| full_text(&failure)),
             failing: self.faulty_files().or_else(|| self.unusable_broker()),
             not_ready: self.not_ready(),
