@@ -3,7 +3,8 @@
 //! Events are hints, so nobody waits for one and none is tried again. A job tells each change of state once, never each retry. What has
 //! the same reason and action on the same object within six minutes is one series, which kube's recorder counts. They are written one
 //! after the other; a full mailbox drops and counts them, and while a cluster does not answer they are dropped. Before the first one in
-//! a namespace an access review asks whether Events are granted there. After a denial none is sent there for five minutes.
+//! a namespace access reviews ask whether Events are granted there. After a denial none is sent there for five minutes. An Event that is
+//! refused although they are granted, by admission or a quota for example, says nothing of the next one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ pub const EVENTS: &str = "events.events.k8s.io";
 /// How many Events may wait to be written. A section that fails as a whole needs no more of them to be understood.
 pub const EVENT_CAPACITY: usize = 256;
 
-/// A permission may be granted at any time: after a denial it is reviewed again after this time.
+/// A permission may be granted or withdrawn at any time: it is reviewed again after this time at the earliest.
 const ASK_AGAIN: Duration = Duration::from_mins(5);
 /// How long the end of the daemon waits for an Event that is being written: a cluster may never answer.
 const LAST_WRITE: Duration = Duration::from_secs(1);
@@ -53,15 +54,25 @@ pub struct ObjectEvent {
 struct Destination {
     epoch: u64,
     recorder: Recorder,
-    /// Whether Events are granted, by namespace, and when that was found out.
-    granted: HashMap<Arc<str>, (Instant, bool)>,
+    /// By namespace, and when that was found out.
+    grants: HashMap<Arc<str>, (Instant, Grant)>,
+}
+
+/// What is known of Events in a namespace.
+#[derive(Clone, Copy)]
+enum Grant {
+    /// They may be created, and patched where they repeat.
+    Granted,
+    Denied,
+    /// Nobody may ask: the first Event that is refused counts as a denial.
+    Unreviewed,
 }
 
 impl Destination {
     fn new(session: &Session) -> Self {
         let reporter = Reporter { controller: FIELD_MANAGER.into(), instance: None };
         let recorder = Recorder::new(session.connection.client(), reporter);
-        Self { epoch: session.epoch, recorder, granted: HashMap::new() }
+        Self { epoch: session.epoch, recorder, grants: HashMap::new() }
     }
 
     async fn write(&mut self, event: ObjectEvent) {
@@ -82,35 +93,49 @@ impl Destination {
         if let Err(error) = self.recorder.publish(&event, &reference).await {
             tracing::debug!(cluster = %cluster.name(), %key, %error, "event was not written");
             if matches!(error, kube::Error::Api(status) if status.code == 403) {
-                self.note(&key.namespace, false);
+                self.refused(&key.namespace);
             }
         }
     }
 
     /// Whether Events may be written to a namespace.
     async fn may_write(&mut self, cluster: &Cluster, namespace: &Arc<str>) -> bool {
-        match self.granted.get(namespace) {
-            Some((_, true)) => return true,
-            Some((asked, false)) if asked.elapsed() < ASK_AGAIN => return false,
+        match self.grants.get(namespace) {
+            Some((_, Grant::Granted | Grant::Unreviewed)) => return true,
+            Some((asked, Grant::Denied)) if asked.elapsed() < ASK_AGAIN => return false,
             _ => {}
         }
         // Events of cluster-scoped objects are in `default`.
         let place = if namespace.is_empty() { "default" } else { namespace };
-        let allowed = match cluster.review_access(&AccessRequest::new(Verb::Create, EVENTS, place, "")).await {
-            Ok(decision) => decision.allowed,
-            // Then the Event itself finds out.
-            Err(Error::Forbidden { .. } | Error::NotServed { .. }) => true,
-            Err(_) => return false,
-        };
-        self.note(namespace, allowed);
-        allowed
+        let mut grant = Grant::Granted;
+        for verb in [Verb::Create, Verb::Patch] {
+            match cluster.review_access(&AccessRequest::new(verb, EVENTS, place, "")).await {
+                Ok(decision) if decision.allowed => continue,
+                Ok(_) => grant = Grant::Denied,
+                Err(Error::Forbidden { .. } | Error::NotServed { .. }) => grant = Grant::Unreviewed,
+                // That says nothing of Events, and the next one asks again.
+                Err(_) => return true,
+            }
+            break;
+        }
+        self.note(namespace, grant);
+        !matches!(grant, Grant::Denied)
     }
 
-    fn note(&mut self, namespace: &Arc<str>, allowed: bool) {
-        if self.granted.len() >= MOST_NAMESPACES {
-            self.granted.clear();
+    /// An Event was refused (403). If Events were granted long ago, the next one asks whether they still are.
+    fn refused(&mut self, namespace: &Arc<str>) {
+        match self.grants.get(namespace) {
+            Some((_, Grant::Unreviewed)) => self.note(namespace, Grant::Denied),
+            Some((asked, Grant::Granted)) if asked.elapsed() >= ASK_AGAIN => _ = self.grants.remove(namespace),
+            _ => {}
         }
-        self.granted.insert(Arc::clone(namespace), (Instant::now(), allowed));
+    }
+
+    fn note(&mut self, namespace: &Arc<str>, grant: Grant) {
+        if self.grants.len() >= MOST_NAMESPACES {
+            self.grants.clear();
+        }
+        self.grants.insert(Arc::clone(namespace), (Instant::now(), grant));
     }
 }
 
@@ -211,28 +236,49 @@ mod tests {
     async fn it_is_asked_once_whether_events_are_granted_and_what_repeats_is_one_series() {
         let writer = Writer::start(granted(true), 200);
         let asked = writer.tell(3).await;
-        assert_eq!(asked[..2], [REVIEW, CREATE]);
-        assert_eq!(asked.len(), 4, "{asked:?}");
-        assert!(asked[2..].iter().all(|line| line.starts_with("PATCH /apis/events.k8s.io/v1/namespaces/team/events/")));
+        assert_eq!(asked[..3], [REVIEW, REVIEW, CREATE]);
+        assert_eq!(asked.len(), 5, "{asked:?}");
+        assert!(asked[3..].iter().all(|line| line.starts_with("PATCH /apis/events.k8s.io/v1/namespaces/team/events/")));
         writer.cluster.new_session(&writer.script);
-        assert_eq!(writer.tell(1).await, [REVIEW, CREATE], "other credentials may have other permissions");
+        let anew = [REVIEW, REVIEW, CREATE];
+        assert_eq!(writer.tell(1).await, anew, "other credentials may have other permissions");
     }
 
     #[tokio::test(start_paused = true)]
     async fn where_events_are_denied_none_is_sent_and_it_is_asked_again_in_five_minutes() {
         let denied = Writer::start(granted(false), 200);
-        // It is granted, and refused all the same.
-        let refused = Writer::start(granted(true), 403);
+        // Events may be created, and not patched.
+        let once = Writer::start(granted(true), 200);
         // Reviews themselves are forbidden.
         let unasked = Writer::start((403, json!({"kind": "Status", "code": 403, "message": "no"})), 403);
         for _ in 0..3 {
             assert_eq!(denied.tell(5).await, [REVIEW]);
-            assert_eq!(refused.tell(5).await, [REVIEW, CREATE]);
+            let mut reviews = [true, false].into_iter();
+            once.script.answer(move |_| granted(reviews.next().expect("two reviews")));
+            assert_eq!(once.tell(5).await, [REVIEW, REVIEW]);
             assert_eq!(unasked.tell(5).await, [REVIEW, CREATE]);
             tokio::time::advance(ASK_AGAIN).await;
         }
         denied.answers(granted(true), 200);
-        assert_eq!(denied.tell(1).await, [REVIEW, CREATE]);
+        assert_eq!(denied.tell(1).await, [REVIEW, REVIEW, CREATE]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_event_that_is_refused_although_it_is_granted_keeps_no_other_from_being_sent() {
+        let writer = Writer::start(granted(true), 403);
+        assert_eq!(writer.tell(3).await, [REVIEW, REVIEW, CREATE, CREATE, CREATE]);
+        tokio::time::advance(ASK_AGAIN).await;
+        let again = [CREATE, REVIEW, REVIEW, CREATE, CREATE];
+        assert_eq!(writer.tell(3).await, again, "it may have been withdrawn, which is asked once");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_review_that_fails_keeps_no_event_from_being_sent_and_the_next_one_asks_again() {
+        let throttled = (429, json!({"kind": "Status", "code": 429, "message": "later"}));
+        let writer = Writer::start(throttled, 403);
+        assert_eq!(writer.tell(2).await, [REVIEW, CREATE, REVIEW, CREATE]);
+        writer.answers(granted(false), 200);
+        assert_eq!(writer.tell(2).await, [REVIEW]);
     }
 
     #[tokio::test(start_paused = true)]
@@ -241,7 +287,7 @@ mod tests {
         writer.cluster.set_unavailable(ClusterState::Unreachable, "no answer".to_owned());
         assert!(writer.tell(5).await.is_empty());
         writer.cluster.set_availability(Availability::Available);
-        assert_eq!(writer.tell(1).await, [REVIEW, CREATE]);
+        assert_eq!(writer.tell(1).await, [REVIEW, REVIEW, CREATE]);
         writer.answers(granted(true), 503);
         assert_eq!(writer.tell(1).await.len(), 1, "a failed Event is not tried again");
     }
