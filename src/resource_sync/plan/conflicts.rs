@@ -7,7 +7,7 @@
 //! a contended part does not delay the others. It is contended for as long as they are slow; meanwhile it is known who undoes it, and
 //! nobody is asked again. Pure: the caller passes the time in.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
@@ -208,13 +208,6 @@ impl ConflictTracker {
         conflict.is_rewrite(effect).then(|| conflict.rewrites.sent(now, WITHIN))
     }
 
-    /// Records who does what with a part that becomes contended with the write that is sent now.
-    pub fn told(&mut self, what: &Contended, cause: String, now: Instant) {
-        if let Some(conflict) = self.parts.get_mut(what) {
-            conflict.told = Some((now, cause));
-        }
-    }
-
     /// Records that a write was acknowledged.
     pub fn wrote(&mut self, effect: &Effect) {
         self.parts.entry(effect.what.clone()).or_default().source = Some(effect.source);
@@ -223,12 +216,16 @@ impl ConflictTracker {
 
 /// The conflicts of all pairs that were written lately.
 #[derive(Debug, Default)]
-pub struct Conflicts(HashMap<PairKey, ConflictTracker>);
+pub struct Conflicts {
+    trackers: HashMap<PairKey, ConflictTracker>,
+    /// The few of them with a part that was contended: what is looked up for every pair is mostly answered by that.
+    told: HashSet<PairKey>,
+}
 
 impl Conflicts {
     /// Records what the remote object of a pair orders now, of which a run takes care.
     pub fn ordered(&mut self, key: &PairKey, order: impl FnOnce() -> u64, now: Instant) {
-        if let Some(tracker) = self.0.get_mut(key) {
+        if let Some(tracker) = self.trackers.get_mut(key) {
             tracker.used = now;
             tracker.ordered(order());
         }
@@ -236,27 +233,43 @@ impl Conflicts {
 
     /// How long a write has to wait; `None` if it may be sent.
     pub fn wait(&mut self, key: &PairKey, effect: &Effect, now: Instant) -> Option<Duration> {
-        self.0.get_mut(key)?.wait(effect, now)
+        self.trackers.get_mut(key)?.wait(effect, now)
     }
 
     /// Whether the part becomes contended if the write is sent now, and that was not told yet.
     pub fn would_contend(&mut self, key: &PairKey, effect: &Effect, now: Instant) -> bool {
-        self.0.get_mut(key).is_some_and(|tracker| tracker.would_contend(effect, now))
+        self.trackers.get_mut(key).is_some_and(|tracker| tracker.would_contend(effect, now))
     }
 
     /// The conflicts of a pair that is written.
     pub fn of(&mut self, key: &PairKey, order: impl FnOnce() -> u64, now: Instant) -> &mut ConflictTracker {
-        let tracker = self.0.entry(key.clone()).or_insert_with(|| ConflictTracker::new(order(), now));
+        let tracker = self.trackers.entry(key.clone()).or_insert_with(|| ConflictTracker::new(order(), now));
         tracker.used = now;
         tracker
     }
 
+    /// Records who does what with a part of the pair that becomes contended with the write that is sent now.
+    pub fn told(&mut self, key: &PairKey, what: &Contended, cause: String, now: Instant) {
+        if let Some(conflict) = self.trackers.get_mut(key).and_then(|tracker| tracker.parts.get_mut(what)) {
+            conflict.told = Some((now, cause));
+            self.told.insert(key.clone());
+        }
+    }
+
+    /// All pairs with a part that is contended, and perhaps some others.
+    pub fn contended(&self) -> impl Iterator<Item = &PairKey> {
+        self.told.iter()
+    }
+
     fn parts(&self, key: &PairKey) -> impl Iterator<Item = (&Contended, &Conflict)> {
-        self.0.get(key).into_iter().flat_map(|tracker| &tracker.parts)
+        self.trackers.get(key).into_iter().flat_map(|tracker| &tracker.parts)
     }
 
     /// Since when a part of the pair is contended; with a direction, one that is written in it.
     pub fn contended_since(&self, key: &PairKey, direction: Option<Direction>, now: Instant) -> Option<Instant> {
+        if !self.told.contains(key) {
+            return None;
+        }
         let is_meant = |what: &Contended| direction.is_none_or(|direction| what.direction() == direction);
         let contended = self.parts(key).filter(|(what, _)| is_meant(what));
         contended.filter_map(|(_, conflict)| Some(conflict.contention(now)?.0)).min()
@@ -276,7 +289,8 @@ impl Conflicts {
 
     /// Forgets pairs of which no run took care for so long that the rewrites before it do not count any more.
     pub fn forget_old(&mut self, now: Instant) {
-        self.0.retain(|_, tracker| now.saturating_duration_since(tracker.used) <= WITHIN);
+        self.trackers.retain(|_, tracker| now.saturating_duration_since(tracker.used) <= WITHIN);
+        self.told.retain(|key| self.trackers.contains_key(key));
     }
 }
 

@@ -215,16 +215,15 @@ impl Table {
 
     /// How long the oldest change has waited, in each direction.
     pub(crate) fn oldest_pending(&self, now: Instant) -> Lags {
+        let waits = |pair: &Pair| pair.state != PairState::Paused;
         let oldest = |direction: Direction| {
-            let since = |(key, pair): (&PairKey, &Pair)| {
-                let changed = match direction {
-                    Direction::Spec => pair.spec_since,
-                    Direction::Status => pair.status_since,
-                };
-                changed.into_iter().chain(self.conflicts.contended_since(key, Some(direction), now)).min()
-            };
-            let waiting = self.pairs.iter().filter(|(_, pair)| pair.state != PairState::Paused);
-            waiting.filter_map(since).min().map(|since| now.saturating_duration_since(since))
+            let changed = self.pairs.values().filter(|pair| waits(pair)).filter_map(|pair| match direction {
+                Direction::Spec => pair.spec_since,
+                Direction::Status => pair.status_since,
+            });
+            let contended = self.conflicts.contended().filter(|key| self.pairs.get(key).is_some_and(waits));
+            let contended = contended.filter_map(|key| self.conflicts.contended_since(key, Some(direction), now));
+            changed.chain(contended).min().map(|since| now.saturating_duration_since(since))
         };
         Lags { spec: oldest(Direction::Spec), status: oldest(Direction::Status) }
     }
@@ -328,7 +327,7 @@ mod tests {
         let is_new = tracker.would_contend(&effect, now);
         assert!(tracker.sent(&effect, now).is_some());
         if is_new {
-            tracker.told(what, "kubectl keeps changing spec.size".to_owned(), now);
+            table.conflicts.told(key, what, "kubectl keeps changing spec.size".to_owned(), now);
         }
         is_new
     }

@@ -59,7 +59,7 @@ impl PairRun<'_> {
                 rewrites += 1;
                 let asked = contenders.iter().position(|(what, _)| is_conflict && *what == effect.what);
                 if let Some((what, cause)) = asked.map(|at| contenders.swap_remove(at)) {
-                    tracker.told(&what, cause.clone(), asked_at);
+                    index.table.conflicts.told(key, &what, cause.clone(), asked_at);
                     found.push((what, cause));
                 }
             }
