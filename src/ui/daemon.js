@@ -170,10 +170,11 @@ function approval(name, section, held, page) {
     {head: 'Change', cell: (object) => words(object.kind)},
     {head: 'Why it is held', cell: (object) => object.reason},
   ];
+  const button = (syncset, text) => html`<button type="button" class="danger" aria-disabled=${isApproving} data-digest=${held.digest}
+    @pointerdown=${() => begin(name, held.digest)} @click=${() => approve(name, syncset, held.digest, page)}>${text}</button>`;
   if (single) {
     const syncset = (object) => object.key.split(' ').at(-1);
-    columns.push({head: 'Approve', cell: (object) => (isApprovable(object) ? html`<button type="button" class="danger" aria-disabled=${isApproving}
-      @click=${() => approve(name, syncset(object), held.digest, page)}>Approve ${object.key}</button>` : 'An approval does not help')});
+    columns.push({head: 'Approve', cell: (object) => (isApprovable(object) ? button(syncset(object), `Approve ${object.key}`) : 'An approval does not help')});
   }
   return html`${link}
     <h2>Approve ${name}</h2>
@@ -183,15 +184,27 @@ function approval(name, section, held, page) {
       : html`<p>An approval lets Towline do what is held when it arrives, which is the following as far as this page knows. It can't be taken
           back, and does not cover what comes to be held later.</p>`}
     ${all && !held.because ? table({caption: 'What would be done', rows: held.objects, columns, most: 200, more: held.more}) : nothing}
-    ${held.because || approvable ? html`<p><button type="button" class="danger" aria-disabled=${isApproving}
-      @click=${() => approve(name, '', held.digest, page)}>Approve ${what} of ${name}</button></p>` : nothing}`;
+    ${held.because || approvable ? html`<p>${button('', `Approve ${what} of ${name}`)}</p>` : nothing}`;
 }
 
 let isApproving = false;
+// The section and the digest that were shown when a press began, or an attempt that needs the token.
+let begun = null;
+
+function begin(section, digest) {
+  if (begun?.section !== section) begun = {section, digest};
+}
 
 /** Approves what has this digest, as the reader has seen it: what has come to be held meanwhile stays held. */
 async function approve(section, name, digest, page) {
+  begin(section, digest);
+  const {digest: read} = begun;
+  begun = null;
   if (isApproving) return;
+  if (read !== digest) {
+    page.say(`${section} is not approved: what is held has changed since the button was pressed. Read it before you press again.`);
+    return;
+  }
   isApproving = true;
   page.say(`Approving ${name || section} …`);
   let [told, status] = ['', 0];
@@ -205,6 +218,7 @@ async function approve(section, name, digest, page) {
       : `It is not known whether ${section} is approved: the daemon does not answer. What is held is read again.`;
   }
   isApproving = false;
+  if (status === 401) begun = {section, digest};
   page.say(told);
   if (status === 401) page.askToken();
   else page.again();

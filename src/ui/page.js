@@ -102,11 +102,11 @@ export function start({title, every, paths, view, footer = ''}) {
 
   function focused() {
     const {activeElement: element} = document;
-    return {element, name: element.textContent};
+    return {element, digest: element.dataset.digest};
   }
 
-  /** Whether it is there, and has not become another approval: the elements of a row are used for what comes to be in its place. */
-  const isSame = ({element, name}) => element.isConnected && !(element.matches('.danger') && element.textContent !== name);
+  /** Whether it is there, and has not become another approval: an element is used for what comes to be in its place. */
+  const isSame = ({element, digest}) => element.isConnected && element.dataset.digest === digest;
 
   /** Closes the field for the token. The focus goes back to where it was. */
   function closeToken() {

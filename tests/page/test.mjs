@@ -456,12 +456,51 @@ try {
   const kept = await page.evaluate(() => [document.cookie, localStorage.length, sessionStorage.length]);
   assert.deepEqual(kept, ['', 0, 0]);
 
+  // What is held is replaced by as much of something else while the token is asked for: no press approves what has not been read.
+  let [version, sent] = ['one', []];
+  answers = {
+    '/status': () => status({databases: held}), '/history': history,
+    '/held/': () => ({because: null, digest: version, objects: changes.map((change) => ({...change, key: `west-shop/${version}`}))}),
+    '/approve/': (url, request) => {
+      if (!request.headers().authorization) return {refused: 401, error: 'changes need the admin token'};
+      sent.push(url.searchParams.get('digest'));
+      return {approved: 2, remembered: true};
+    },
+  };
+  const shows = async (other) => ((version = other), text(`west-shop/${other}`));
+  const changed = 'databases is not approved: what is held has changed since the button was pressed.';
+  await open('#/approve/databases');
+  await press(approve);
+  await hasFocus(field);
+  await shows('two');
+  await page.keyboard.type('sesame');
+  await page.keyboard.press('Enter');
+  await hasFocus(main);
+  await page.keyboard.press('Enter');
+  // The pointer is still where the button is: the first press only says so.
+  await approve.click();
+  await text(changed);
+  assert.deepEqual(sent, []);
+  await approve.click();
+  await text('databases: 2 changes are approved');
+  assert.deepEqual(sent, ['two']);
+  await shows('three');
+  // It changes between the beginning and the end of a press.
+  await approve.hover();
+  await page.mouse.down();
+  await shows('four');
+  await page.mouse.up();
+  await text(changed);
+  await approve.click();
+  await text('databases: 2 changes are approved');
+  assert.deepEqual(sent, ['two', 'four']);
+
   // Of syncsets each is approved by itself, unless an approval does not help it.
   const unreadable = {key: 'SyncSet team-a/odd', kind: 'unreadable', reason: 'upgrade all replicas, or write the document again'};
   let names = [];
   answers = {
     '/status': () => status({syncsets: {...held, job: 'syncsets'}}), '/history': history,
-    '/held/': () => ({because: null, digest: 'd', objects: [...['base', 'shop'].filter((name) => !names.includes(name))
+    '/held/': () => ({because: null, digest: `without ${names}`, objects: [...['base', 'shop'].filter((name) => !names.includes(name))
       .map((name) => ({key: `SelectorSyncSet ${name}`, kind: 'many', reason: 'most'})), unreadable]}),
     '/approve/': (url) => (names.push(url.searchParams.get('name')), {approved: [{syncset: 'SelectorSyncSet base'}]}),
   };
