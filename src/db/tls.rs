@@ -11,7 +11,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::Error;
 use super::url::{DatabaseUrl, Roots, TlsMode};
-use crate::http::{TrustError, showing, trusted};
+use crate::http::{TrustError, authorities_in, showing, system_authorities};
 
 /// Reads the certificates that the URL names, and returns what makes TLS connections with them.
 pub(super) fn connector(url: &DatabaseUrl) -> Result<MakeRustlsConnect, Error> {
@@ -37,8 +37,8 @@ pub(super) fn connector(url: &DatabaseUrl) -> Result<MakeRustlsConnect, Error> {
 
 fn web_pki(url: &DatabaseUrl, provider: &Arc<CryptoProvider>) -> Result<Arc<WebPkiServerVerifier>, Error> {
     let roots = match &url.roots {
-        Roots::File(path) => trusted(false, Some(path)),
-        Roots::System => trusted(true, None),
+        Roots::File(path) => authorities_in(path),
+        Roots::System => system_authorities(None),
     };
     let roots = Arc::new(roots.map_err(Error::unconnected)?);
     WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(provider)).build().map_err(Error::unconnected)

@@ -34,4 +34,4 @@ pub use reloaded::{FileError, Reloaded, keep_up_to_date};
 pub use server::{Limits, Peer, RELEASE, Server};
 pub use tls::{CertificateFiles, ServerTls};
 pub use token::{BearerToken, NotAToken};
-pub use trust::{TrustError, client_config_as, showing, trusted};
+pub use trust::{TrustError, authorities_in, client_config_as, showing, system_authorities};

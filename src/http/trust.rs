@@ -37,7 +37,7 @@ pub fn client_config_as(
     authorities: Option<&Path>,
     identity: Option<(&Path, &Path)>,
 ) -> Result<ClientConfig, TrustError> {
-    let roots = trusted(true, authorities)?;
+    let roots = system_authorities(authorities)?;
     let provider = rustls::crypto::ring::default_provider().into();
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let builder = builder.map_err(TrustError::SetUp)?.with_root_certificates(roots);
@@ -45,19 +45,21 @@ pub fn client_config_as(
     showing(builder, certificate, key)
 }
 
-/// The authorities of the system, if they are meant, and those in the file: at least one. Blocks.
-pub fn trusted(of_system: bool, file: Option<&Path>) -> Result<RootCertStore, TrustError> {
-    let mut roots = RootCertStore::empty();
-    if of_system {
-        // Unreadable certificates are skipped.
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    }
-    if let Some(path) = file {
-        for certificate in certificates(path)? {
-            roots.add(certificate).map_err(|source| TrustError::Use { path: path.to_owned(), source })?;
-        }
-    }
+/// The authorities of the system, and those in a file as well: at least one. Blocks.
+pub fn system_authorities(and_in: Option<&Path>) -> Result<RootCertStore, TrustError> {
+    let mut roots = and_in.map_or_else(|| Ok(RootCertStore::empty()), authorities_in)?;
+    // Unreadable certificates are skipped.
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if roots.is_empty() { Err(TrustError::Nobody) } else { Ok(roots) }
+}
+
+/// The authorities in a file alone: at least one. Blocks.
+pub fn authorities_in(path: &Path) -> Result<RootCertStore, TrustError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        roots.add(certificate).map_err(|source| TrustError::Use { path: path.to_owned(), source })?;
+    }
+    Ok(roots)
 }
 
 /// A client that shows the certificate of a PEM file, with the key of another. Blocks.

@@ -341,7 +341,7 @@ impl status::Section for SyncReport {
         ObjectPage::of(rows.into_iter(), selection, |chosen| {
             self.section.index(|index| {
                 let listed = |(key, (), state, since): (PairKey, (), _, _)| {
-                    let pair = index.table.find(&key)?;
+                    let pair = index.table.get(&key)?;
                     Some(self.listed(&index.table, (&key, pair), state, since, unanswered))
                 };
                 chosen.into_iter().filter_map(listed).collect()

@@ -123,7 +123,7 @@ impl Index {
             self.guard.came_back(key);
         }
         // The event that shows our own write is the one to compare with it.
-        if let Some(pair) = self.table.get(key) {
+        if let Some(pair) = self.table.get_mut(key) {
             pair.server_result.observe(shown.remote, shown.local, policy);
         }
         let pair = self.table.pair(key, now);

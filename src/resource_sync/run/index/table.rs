@@ -109,8 +109,8 @@ impl Table {
         self.pairs.get_or_insert_with(key, || Pair::new(now))
     }
 
-    /// The record of a pair, if there is one.
-    pub(crate) fn get(&mut self, key: &PairKey) -> Option<&mut Pair> {
+    /// The record of a pair to change, if there is one.
+    pub(crate) fn get_mut(&mut self, key: &PairKey) -> Option<&mut Pair> {
         self.pairs.get_mut(key)
     }
 
@@ -125,8 +125,8 @@ impl Table {
         }
     }
 
-    /// The record of a pair to look at, if there is one.
-    pub(crate) fn find(&self, key: &PairKey) -> Option<&Pair> {
+    /// The record of a pair, if there is one.
+    pub(crate) fn get(&self, key: &PairKey) -> Option<&Pair> {
         self.pairs.get(key)
     }
 
@@ -160,12 +160,12 @@ impl Table {
 
     /// Records that a change was written to the local side. Returns how long that took since it arrived.
     pub(crate) fn spec_written(&mut self, key: &PairKey, now: Instant) -> Option<Duration> {
-        self.get(key)?.spec_since.take().map(|since| now.saturating_duration_since(since))
+        self.get_mut(key)?.spec_since.take().map(|since| now.saturating_duration_since(since))
     }
 
     /// Records that a status was written to the remote. Returns how long that took since it arrived.
     pub(crate) fn status_written(&mut self, key: &PairKey, now: Instant) -> Option<Duration> {
-        self.get(key)?.status_since.take().map(|since| now.saturating_duration_since(since))
+        self.get_mut(key)?.status_since.take().map(|since| now.saturating_duration_since(since))
     }
 
     /// Records that a reconcile which read the caches at `looked` has ended in this state. If the pair is in step, changes that
@@ -316,7 +316,7 @@ mod tests {
     /// The state that is shown of a pair, and since when.
     fn shown(table: &mut Table, key: &PairKey, now: Instant) -> (PairState, Instant) {
         table.pair(key, now);
-        table.shown(key, table.find(key).unwrap(), now)
+        table.shown(key, table.get(key).unwrap(), now)
     }
 
     /// Writes a part again that somebody has undone. Returns whether it has to be told who does that.

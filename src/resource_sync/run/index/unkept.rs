@@ -98,7 +98,7 @@ impl Table {
     /// now on.
     pub(crate) fn untold_unkept(&mut self, key: &PairKey) -> Vec<UnkeptFields> {
         let told = self.told_unkept;
-        let Some(pair) = self.get(key) else { return Vec::new() };
+        let Some(pair) = self.get_mut(key) else { return Vec::new() };
         let fields: Vec<_> = fields_of(key, pair).collect();
         if fields.is_empty() || told >= UNKEPT_TOLD {
             return Vec::new();
