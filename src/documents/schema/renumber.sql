@@ -12,9 +12,10 @@ begin
   -- A dump is being restored, and this row comes last.
   if not found then return null; end if;
   perform setval('towline_version', fresh);
-  -- Everybody locks in this order: leader claims by name, work claims by cluster, and the row of `towline_meta` last. Compaction, too,
-  -- locks its claim before it raises `base`.
+  -- Everybody locks in this order: leader claims by name, rollouts, work claims by cluster, and the row of `towline_meta` last. Compaction,
+  -- too, locks its claim before it raises `base`.
   perform from towline_claim order by name for no key update;
+  perform from towline_rollout order by syncset for no key update;
   perform from towline_work order by cluster for no key update;
   update towline_meta set base = fresh, origin = towline_origin();
   update towline_work set holder = null, token = token + 1, until = now() + interval '30 s';

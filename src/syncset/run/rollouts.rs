@@ -138,7 +138,7 @@ impl Order {
     }
 
     /// Whether clusters that were released keep their turns.
-    fn lets_it_go_on(&self) -> bool {
+    fn keeps_turns(&self) -> bool {
         matches!(self, Self::Resume | Self::Promote { .. })
     }
 
@@ -470,7 +470,7 @@ pub async fn carry_out(database: &Database, key: &Key, order: Order, by: &Author
     let write = async {
         let params = [(&id as _, Type::TEXT), (&stored as _, Type::JSONB), (&by.actor as _, Type::TEXT)];
         transaction.execute("write_rollout", WRITE, &params).await?;
-        if !order.lets_it_go_on() {
+        if !order.keeps_turns() {
             let clusters = take_back(&mut transaction, &id, None).await?;
             if !clusters.is_empty() {
                 WorkQueue::ask_within(&mut transaction, &clusters, true).await?;

@@ -201,8 +201,7 @@ impl Health {
 
     /// Whether its objects were not current within their time, but for those that have failed.
     fn is_late(&self) -> bool {
-        let is_open = |object: &ObjectHealth| object.state != HealthState::Failed;
-        self.reason == LATE || (self.next.is_none() && self.objects.iter().any(is_open))
+        self.reason == LATE || (self.next.is_none() && self.objects.iter().any(ObjectHealth::is_open))
     }
 
     /// Whether it was read on this cluster.
@@ -249,7 +248,7 @@ impl Health {
         let unsettled = previous.filter(|previous| {
             previous.state != HealthState::Current
                 && state != HealthState::Current
-                && (previous.next.is_some() || previous.is_late())
+                && previous.objects.iter().any(ObjectHealth::is_open)
         });
         let (began, count) = unsettled.map_or((now, 0), |unsettled| {
             let unread = now.duration_since(unsettled.next.unwrap_or(now)).max(SignedDuration::ZERO);
@@ -352,6 +351,11 @@ impl ObjectHealth {
     }
 
     /// From when another reading decides about it, if that is before the next regular one.
+    /// Whether it is waited for.
+    fn is_open(&self) -> bool {
+        self.state != HealthState::Failed
+    }
+
     fn confirmed_at(&self, applied: Timestamp) -> Option<Timestamp> {
         match self.failed {
             Some(failed) if self.state != HealthState::Failed => Some(after(failed, CONFIRMED_AFTER)),

@@ -169,6 +169,10 @@ fn the_time_in_which_nobody_could_read_does_not_count() {
     let (_, failed) = read_until(|_| ObjectStatus::Failed, 1000);
     let mended = Health::read(HERE, Some(&failed), vec![reading("web", ObjectStatus::Progressing)], WITHIN, at(7200));
     assert_eq!((mended.reason.as_str(), mended.next), ("Why", Some(at(7201))), "what had failed has its time again");
+    let refreshed = Health { next: Some(at(7000)), ..failed };
+    let mended =
+        Health::read(HERE, Some(&refreshed), vec![reading("web", ObjectStatus::Progressing)], WITHIN, at(7200));
+    assert_eq!((mended.reason.as_str(), mended.next), ("Why", Some(at(7201))), "also if a rollout has it read again");
 }
 
 #[test]

@@ -226,15 +226,16 @@ impl Step<'_> {
     }
 
     /// Has health read again that is final by the database's clock and not by the rollout's, which may have stood still: what works by now is
-    /// done, whatever was read of it.
+    /// done, whatever was read of it. First what was read the longest ago.
     fn refresh(&mut self) {
         let is_awaited = |cluster: &&Cluster| {
             let is_open = cluster.turn.as_ref().is_some_and(|turn| !turn.done) || cluster.is_asked(&self.rollout);
             let is_final = cluster.seen.health.is_some_and(|reading| reading.is_final);
             is_open && is_final && cluster.seen.applied == Applied::Fully && !cluster.seen.is_away
         };
-        let awaited = self.clusters.iter().filter(is_awaited).take(MOST_REFRESHED);
-        let refresh = awaited.map(|cluster| Move::Refresh { cluster: cluster.seen.id });
+        let mut awaited: Vec<&Seen> = self.clusters.iter().filter(is_awaited).map(|cluster| cluster.seen).collect();
+        awaited.sort_by_key(|seen| seen.health.map(|reading| reading.at));
+        let refresh = awaited.into_iter().take(MOST_REFRESHED).map(|seen| Move::Refresh { cluster: seen.id });
         let moves: Vec<Move> = refresh.filter(|_| self.spec.reads_health).collect();
         self.moves.extend(moves);
     }
@@ -314,9 +315,11 @@ impl Step<'_> {
     /// have to be.
     fn release(&mut self, of: usize, may_have_turn: impl Fn(&Cluster) -> bool) -> bool {
         let most = self.spec.max_concurrent.of(of).max(1);
-        let is_under_way = |cluster: &&Cluster| cluster.turn.is_some() && !self.is_settled(cluster);
-        // Going back does not wait for those that are away.
+        // Going back does not wait for those that are away, and one that is paused changes nothing.
         let is_back = self.rollout.state == RolloutPhase::RollingBack;
+        let is_under_way = |cluster: &&Cluster| {
+            cluster.turn.is_some() && !self.is_settled(cluster) && !(is_back && cluster.seen.is_paused)
+        };
         let under_way: Vec<_> = self.clusters.iter().filter(is_under_way).collect();
         let is_waited_for = under_way.iter().any(|cluster| !is_back || !cluster.seen.is_away);
         let waits = |cluster: &&Cluster| {

@@ -67,6 +67,7 @@ enum Event {
 }
 
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an observation of its own")]
 struct Node {
     labels: u8,
     is_silent: bool,

@@ -620,6 +620,25 @@ fn going_back_waits_for_nobody_who_is_away() {
 }
 
 #[test]
+fn going_back_is_not_held_up_by_who_is_paused_in_its_turn() {
+    let mut rollout = canary();
+    rollout["maxConcurrent"] = json!(2);
+    let clusters = vec![cluster(1, &[true]), cluster(2, &[true]), cluster(3, &[false])];
+    let mut world = World::new(spec(&rollout, None), clusters);
+    world.tick();
+    assert_eq!(world.play(1), [1, 2]);
+    world.rollout = world.rollout.clone().undo(None, &[1, 2]).expect("it can be undone");
+    world.spec.max_concurrent = spec(&canary(), None).max_concurrent;
+    world.tick();
+    assert_eq!(world.released(), [1]);
+    let first = world.at(1);
+    (first.has_begun, first.is_paused, first.is_away) = (true, true, true);
+    assert_eq!(world.play(1), [2]);
+    world.tick();
+    world.is(RolloutPhase::RolledBack, ProgressReason::None);
+}
+
+#[test]
 fn a_cluster_whose_labels_change_moves_on_and_never_back() {
     let waves = json!({"waves": [
         {"name": "a", "clusterSelector": {}}, {"name": "b", "clusterSelector": {}}], "maxConcurrent": 1});
@@ -1125,13 +1144,17 @@ fn health_that_is_final_is_read_again_while_somebody_waits_for_it() {
         world.apply(number, HealthState::Progressing);
         world.at(number).health.as_mut().expect("a reading").is_final = true;
     };
-    released.iter().for_each(|number| late(&mut world, *number));
+    for number in &released {
+        late(&mut world, *number);
+    }
     world.tick();
     assert_eq!(world.refreshed.len(), 10, "not all at once");
     let (first, second) = (released[0], released[1]);
     for number in &released[2..] {
         world.apply(*number, HealthState::Current);
     }
+    let longest = world.refreshed.clone();
+    assert!(released.iter().take(10).all(|number| longest.contains(&id(*number))), "{longest:?}");
     world.apply(first, HealthState::Failed);
     world.at(second).is_away = true;
     world.refreshed.clear();

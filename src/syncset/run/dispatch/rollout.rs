@@ -45,8 +45,10 @@ const AFTER_A_FAILURE: Duration = Duration::from_secs(10);
 /// After this time the clock of a rollout is stored, also if nothing else has changed. It is less than what counts of one look.
 const STORE_EVERY: Duration = Duration::from_secs(9);
 
-/// After this time, health that is final is read again while a rollout waits for it; also if the database's clock has been set back.
+/// After this time, health that is final is read again while a rollout waits for it; also if the database's clock has been set back. The
+/// longer the turn lasts, the less often: after a sixteenth of it, but at least this often.
 const FINAL_FOR: &str = "30 s";
+const FINAL_FOR_AT_MOST: &str = "10 min";
 /// A next reading that is further away comes of a clock that has been set back: none is planned for later.
 const LONGEST_WAIT: &str = "3 min";
 
@@ -220,15 +222,22 @@ impl Dispatch {
         if is_stored {
             clusters.extend(write(&mut transaction, subject.id, &after, &moves).await?);
             clusters.extend(moved(before, &after, &moves, &observed));
-            clusters.sort_unstable();
-            clusters.dedup();
         }
-        let asked = ask(&mut transaction, &clusters, true).await?;
+        // Nobody waits for a reading that is only repeated, and whatever else fails on the cluster is not tried for it. One statement asks for
+        // all: two of one transaction could deadlock with those of others.
+        let is_urgent = !clusters.is_empty();
+        clusters.extend(moves.iter().filter_map(|of| match of {
+            Move::Refresh { cluster } => Some(*cluster),
+            _ => None,
+        }));
+        clusters.sort_unstable();
+        clusters.dedup();
+        let asked = ask(&mut transaction, &clusters, is_urgent).await?;
         transaction.commit().await?;
         if is_stored || !rollouts.stored.contains_key(&due.syncset) {
             rollouts.stored.insert(due.syncset, now);
         }
-        if let Some(broker) = &self.broker {
+        if let Some(broker) = self.broker.as_ref().filter(|_| is_urgent) {
             broker.hint(&clusters);
         }
         decisions.announce();
@@ -374,7 +383,8 @@ async fn observe(
            towline_has_begun(r.inputs, r.generation, {generation}::text::bigint), \
            case when r.result = 'Success' and r.health_inputs = r.inputs and r.health_state <> 'Current' \
              then ((r.health->>'next')::timestamptz < now() + interval '{LONGEST_WAIT}') is not true \
-               and ((r.health->>'read')::timestamptz between now() - interval '{FINAL_FOR}' and now() + interval '{FINAL_FOR}') is not true end \
+               and ((r.health->>'read')::timestamptz between now() - least(interval '{FINAL_FOR_AT_MOST}', \
+                 greatest(interval '{FINAL_FOR}', (now() - t.released_at) / 16)) and now() + interval '{FINAL_FOR}') is not true end \
          from c full join t on t.cluster = c.id \
            left join lateral (select p.reachable, p.last_contact from towline_cluster p where p.cluster = c.id offset 0) p on true \
            left join lateral (select * from towline_result r where r.cluster = c.id and r.syncset = {syncset}::text::uuid offset 0) r on true \
@@ -449,15 +459,18 @@ fn moved(before: &Rollout, after: &Rollout, moves: &[Move], observed: &Observed)
     let mut clusters = Vec::new();
     for of in moves {
         match of {
-            Move::Release { cluster, .. } | Move::Reread { cluster, .. } | Move::Refresh { cluster } => {
-                clusters.push(*cluster);
-            }
+            Move::Release { cluster, .. } | Move::Reread { cluster, .. } => clusters.push(*cluster),
             Move::Settle => {
                 let had = |seen: &&Seen| seen.turn.as_ref().map(|turn| turn.revision).or(before.stable);
                 let others = observed.clusters.iter().filter(|seen| had(seen) != after.stable);
                 clusters.extend(others.map(|seen| seen.id));
             }
-            Move::Wait { .. } | Move::Done { .. } | Move::Leave { .. } | Move::TakeBack | Move::Checked => {}
+            Move::Wait { .. }
+            | Move::Done { .. }
+            | Move::Leave { .. }
+            | Move::Refresh { .. }
+            | Move::TakeBack
+            | Move::Checked => {}
         }
     }
     clusters

@@ -414,6 +414,9 @@ fn wherever_a_pass_fails_or_is_killed_the_next_ones_bring_about_what_is_wanted()
 }
 
 proptest! {
+    // A soak may want more.
+    #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases.max(400), ..ProptestConfig::default() })]
+
     #[test]
     fn whatever_happens_the_cluster_gets_what_is_wanted_and_loses_nothing_that_is_wanted_or_not_ours(
         events in anything(),
