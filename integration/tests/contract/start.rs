@@ -42,7 +42,7 @@ fn repository(path: &str) -> PathBuf {
 }
 
 /// The blocks of commands, in the order of the page.
-fn blocks() -> Vec<String> {
+pub(crate) fn blocks() -> Vec<String> {
     let page = fs::read_to_string(repository("docs/start.md")).unwrap();
     let blocks = page.split("```sh\n").skip(1).map(|rest| rest.split("```\n").next().unwrap().to_owned());
     blocks.collect()
