@@ -1,8 +1,10 @@
 //! Each promise of `promises.md` has a test that exists: a promise is an item of a list, whose second line names it as
 //! `cargo test --package integration --test BINARY MODULE::NAME` takes it, or a unit test as `lib MODULE::NAME`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+
+use serde_json::Value;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
@@ -68,6 +70,65 @@ fn each_fault_of_the_list_is_found() {
         ("# Words\n", "no promises"),
     ] {
         assert!(found(list).iter().any(|found| found.contains(fault)), "no {fault} in {:?}", found(list));
+    }
+}
+
+/// All sources below a folder.
+fn sources(folder: &Path) -> Vec<String> {
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        all.extend(if path.is_dir() { sources(&path) } else { std::fs::read_to_string(path).into_iter().collect() });
+    }
+    all
+}
+
+/// Whether a source compares the played answer of a request in a state with a real one (`integration/src/page.rs`): a call names both, or a
+/// line of the loop around it names what it does not.
+fn compares(source: &str, request: &str, state: &str) -> bool {
+    source.match_indices("page::agrees(").any(|(at, _)| {
+        let (before, call) = source.split_at(at);
+        let names = call.split('&').next().unwrap_or_default();
+        let lines = match before.rfind("for (") {
+            Some(start) if names.matches('"').count() < 4 => before.get(start..).unwrap_or_default(),
+            _ => "",
+        };
+        let has = |line: &str, name: &str| format!("{names}{line}").contains(&format!("{name:?}"));
+        lines.lines().chain([""]).any(|line| has(line, request) && has(line, state))
+    })
+}
+
+#[test]
+fn each_answer_that_the_tests_of_the_page_play_is_compared_with_a_real_one() {
+    let text = std::fs::read_to_string(root().join("tests/page/answers.json")).expect("the answers");
+    let answers: BTreeMap<String, BTreeMap<String, Value>> = serde_json::from_str(&text).expect("requests with states");
+    let all = sources(&root().join("integration/tests"));
+    let played = answers.iter().flat_map(|(request, states)| states.keys().map(move |state| (request, state)));
+    let never: Vec<_> =
+        played.filter(|(request, state)| !all.iter().any(|source| compares(source, request, state))).collect();
+    assert_eq!(never, []);
+}
+
+#[test]
+fn an_answer_is_compared_where_a_call_or_its_loop_names_it() {
+    let source = r#"
+        for (path, request, state) in [
+            ("/a/lane", "/a/", "held"),
+            ("/b/lane", "/b/", "well"),
+        ] {
+            page::agrees(request, state, &read(path)).unwrap();
+        }
+        page::agrees("/c", "failing", &read("/c")).unwrap();
+        for (path, request) in [("/d", "/d"), ("/e", "/e")] {
+            page::agrees(request, "stopped", &read(path)).unwrap();
+        }
+    "#;
+    for (request, state) in [("/a/", "held"), ("/b/", "well"), ("/c", "failing"), ("/d", "stopped"), ("/e", "stopped")]
+    {
+        assert!(compares(source, request, state), "{request} {state}");
+    }
+    for (request, state) in [("/a/", "well"), ("/c", "held"), ("/c", "stopped"), ("/d", "failing"), ("/f", "held")] {
+        assert!(!compares(source, request, state), "{request} {state}");
     }
 }
 
