@@ -194,7 +194,7 @@ async fn contenders_are_those_of_the_conflicts_that_go_on() {
     }
     edited(&mut table, 3, "n/calm: A");
     assert_eq!(contenders(&table), json!({"objects": 2, "examples": ["n/a: A", "n/b: A"]}));
-    tokio::time::advance(Duration::from_mins(1) - shared.interval).await;
+    tokio::time::advance(Duration::from_mins(1).saturating_sub(shared.interval)).await;
     assert_eq!(contenders(&table), json!({"objects": 1, "examples": ["n/b: A"]}), "nobody edits the first any more");
     tokio::time::advance(Duration::from_hours(6)).await;
     assert_eq!(contenders(&table), json!(null));
