@@ -350,12 +350,12 @@ impl ObjectHealth {
         (&self.group, &self.kind, &self.namespace, &self.name)
     }
 
-    /// From when another reading decides about it, if that is before the next regular one.
     /// Whether it is waited for.
     fn is_open(&self) -> bool {
         self.state != HealthState::Failed
     }
 
+    /// From when another reading decides about it, if that is before the next regular one.
     fn confirmed_at(&self, applied: Timestamp) -> Option<Timestamp> {
         match self.failed {
             Some(failed) if self.state != HealthState::Failed => Some(after(failed, CONFIRMED_AFTER)),

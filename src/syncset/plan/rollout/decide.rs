@@ -315,7 +315,7 @@ impl Step<'_> {
     /// have to be.
     fn release(&mut self, of: usize, may_have_turn: impl Fn(&Cluster) -> bool) -> bool {
         let most = self.spec.max_concurrent.of(of).max(1);
-        // Going back does not wait for those that are away, and one that is paused changes nothing.
+        // Going back does not wait for those that are away, and one that is paused does not keep its place.
         let is_back = self.rollout.state == RolloutPhase::RollingBack;
         let is_under_way = |cluster: &&Cluster| {
             cluster.turn.is_some() && !self.is_settled(cluster) && !(is_back && cluster.seen.is_paused)

@@ -501,6 +501,8 @@ impl Model {
             .clusters
             .iter()
             .filter(|seen| seen.turn.as_ref().is_some_and(|turn| after.is_under_way(seen, turn)))
+            // The way back does not wait for one that is paused.
+            .filter(|seen| forward || !seen.is_paused)
             .count();
         let counts = count(SYNCSET, &self.spec, &self.rollout, &observed.clusters);
         let size =

@@ -46,7 +46,7 @@ const AFTER_A_FAILURE: Duration = Duration::from_secs(10);
 const STORE_EVERY: Duration = Duration::from_secs(9);
 
 /// After this time, health that is final is read again while a rollout waits for it; also if the database's clock has been set back. The
-/// longer the turn lasts, the less often: after a sixteenth of it, but at least this often.
+/// longer it has been waited for by the rollout's clock, the less often: after a sixteenth of that, but at least this often.
 const FINAL_FOR: &str = "30 s";
 const FINAL_FOR_AT_MOST: &str = "10 min";
 /// A next reading that is further away comes of a clock that has been set back: none is planned for later.
@@ -355,6 +355,9 @@ async fn observe(
     let syncset = parameters.text(subject.id.to_string());
     let generation = parameters.text(subject.generation.to_string());
     let number = parameters.text(subject.rollout.number.to_string());
+    let clock = parameters.text(subject.rollout.clock.as_millis().to_string());
+    let checking =
+        parameters.text(subject.rollout.checking.map_or_else(String::new, |since| since.as_millis().to_string()));
     let whom = condition(audience, &mut parameters);
     let selected: Vec<String> = spec
         .waves
@@ -384,7 +387,8 @@ async fn observe(
            case when r.result = 'Success' and r.health_inputs = r.inputs and r.health_state <> 'Current' \
              then ((r.health->>'next')::timestamptz < now() + interval '{LONGEST_WAIT}') is not true \
                and ((r.health->>'read')::timestamptz between now() - least(interval '{FINAL_FOR_AT_MOST}', \
-                 greatest(interval '{FINAL_FOR}', (now() - t.released_at) / 16)) and now() + interval '{FINAL_FOR}') is not true end \
+                 greatest(interval '{FINAL_FOR}', \
+                   ({clock}::text::bigint - coalesce(nullif({checking}::text, '')::bigint, t.released)) * interval '1 ms' / 16)) and now() + interval '{FINAL_FOR}') is not true end \
          from c full join t on t.cluster = c.id \
            left join lateral (select p.reachable, p.last_contact from towline_cluster p where p.cluster = c.id offset 0) p on true \
            left join lateral (select * from towline_result r where r.cluster = c.id and r.syncset = {syncset}::text::uuid offset 0) r on true \
