@@ -278,14 +278,15 @@ impl World for Run<'_> {
         Probes { programs: vec![self.daemon.program()], planes, ..Probes::default() }
     }
 
-    /// Whoever has taken no CPU time for 0.2 s has nothing under way.
+    /// Whoever has taken no CPU time for 0.2 s, but for what a runtime takes to look around, has nothing under way.
     async fn settled(&self) -> Result<(), Error> {
         const QUIET_LOOKS: u32 = 10;
+        const RUNTIME: Duration = Duration::from_millis(1);
         let program = self.daemon.program();
         let (mut last, mut quiet) = (program.usage()?.cpu, 0);
         eventually("the program to be at rest", LONGEST_PHASE, async || {
             let now = program.usage().map_err(|error| error.to_string())?.cpu;
-            quiet = if now == last { quiet + 1 } else { 0 };
+            quiet = if now.saturating_sub(last) <= RUNTIME { quiet + 1 } else { 0 };
             last = now;
             if quiet >= QUIET_LOOKS { Ok(()) } else { Err(format!("{now:?} of CPU time")) }
         })
