@@ -29,7 +29,7 @@ pub const EVENT_CAPACITY: usize = 256;
 const ASK_AGAIN: Duration = Duration::from_mins(5);
 /// How long the end of the daemon waits for an Event that is being written: a cluster may never answer.
 const LAST_WRITE: Duration = Duration::from_secs(1);
-/// What is known of this many namespaces is kept. With more, all are forgotten and asked again.
+/// Most namespaces whose grants are remembered. Above this, all are forgotten and reviewed again.
 const MOST_NAMESPACES: usize = 1024;
 
 /// The mailbox for a section's Events.
