@@ -484,8 +484,8 @@ pub async fn carry_out(database: &Database, key: &Key, order: Order, by: &Author
     Ok(ShownRollout { rollout: changed, since: Timestamp::now(), actor: by.actor.clone(), ..shown })
 }
 
-/// Gives those of these clusters, or of all, what they had before their turns to whom nothing of them has come, and returns which. They have to
-/// be asked for in the same transaction, since a pass may be under way.
+/// Pins clusters that were released, but were sent nothing, to the revision that they had before: some of these, or of all. Returns which. The
+/// caller requests a pass of each in the same transaction, since one with the new revision may be under way.
 pub async fn take_back(
     transaction: &mut Transaction<'_>,
     syncset: &str,

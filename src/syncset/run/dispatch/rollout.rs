@@ -45,9 +45,10 @@ const AFTER_A_FAILURE: Duration = Duration::from_secs(10);
 /// After this time the clock of a rollout is stored, also if nothing else has changed. It is less than what counts of one look.
 const STORE_EVERY: Duration = Duration::from_secs(9);
 
-/// After this time, health that is final is read again while a rollout waits for it; also if the database's clock has been set back. The
-/// longer it has been waited for by the rollout's clock, the less often: after a sixteenth of that, but at least this often.
+/// While a rollout waits for a cluster, health that is final is read again after a sixteenth of the time that it has waited by its clock, but
+/// not sooner than this; also if the database's clock has been set back.
 const FINAL_FOR: &str = "30 s";
+/// And not later than this.
 const FINAL_FOR_AT_MOST: &str = "10 min";
 /// A next reading that is further away comes of a clock that has been set back: none is planned for later.
 const LONGEST_WAIT: &str = "3 min";
@@ -223,8 +224,8 @@ impl Dispatch {
             clusters.extend(write(&mut transaction, subject.id, &after, &moves).await?);
             clusters.extend(moved(before, &after, &moves, &observed));
         }
-        // Nobody waits for a reading that is only repeated, and whatever else fails on the cluster is not tried for it. One statement asks for
-        // all: two of one transaction could deadlock with those of others.
+        // Nobody waits for a repeated reading, so it is not urgent, and what else fails on the cluster is not retried for it, unless this look
+        // also asks for something urgent. One statement asks for all: two in one transaction could deadlock with those of others.
         let is_urgent = !clusters.is_empty();
         clusters.extend(moves.iter().filter_map(|of| match of {
             Move::Refresh { cluster } => Some(*cluster),
