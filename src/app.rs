@@ -1,6 +1,5 @@
 //! `towline run`: mailboxes, watches and sections first, then the tree that runs them, until a signal ends it.
 
-use std::collections::BTreeSet;
 use std::net::TcpListener as StdListener;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -13,12 +12,12 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::actor::{self, ActorReport, BoxError, ChildSpec, Liveness, Scope, Supervisor, SupervisorHandle};
+use crate::actor::{self, BoxError, ChildSpec, Liveness, Scope, Supervisor, SupervisorHandle};
 use crate::cluster::{Cluster, WatchRegistry};
 use crate::config::{DaemonConfig, SectionName};
 use crate::election::{Elected, Election};
 use crate::job::command::Exit;
-use crate::job::{Config, JobList, Role, Wiring};
+use crate::job::{Config, JobList, Wiring};
 use crate::state::Keeping;
 use crate::status::{Admin, Denials, History, Section, Tree, serve};
 use crate::telemetry::{self, VERSION};
@@ -75,7 +74,7 @@ async fn supervise(
     }
 
     let tree = Arc::new(LiveTree { handle: OnceLock::new(), liveness });
-    let children = children(&config, jobs, metrics, listener, &tree);
+    let children = children(&config, metrics, listener, &tree);
     let root = Supervisor::start("towline", children);
     // Set once, here.
     let _ = tree.handle.set(root.clone());
@@ -91,13 +90,7 @@ async fn supervise(
 }
 
 /// What runs below the root: mailboxes, watches and sections are made here, and nothing of it has started.
-fn children(
-    config: &Config,
-    jobs: JobList,
-    metrics: PrometheusHandle,
-    listener: StdListener,
-    tree: &Arc<LiveTree>,
-) -> Vec<ChildSpec> {
+fn children(config: &Config, metrics: PrometheusHandle, listener: StdListener, tree: &Arc<LiveTree>) -> Vec<ChildSpec> {
     let mut watches = WatchRegistry::new(&config.clusters);
     let elected = config.jobs.iter().filter(|job| job.is_elected());
     let names: Vec<SectionName> = elected.flat_map(|job| job.names()).cloned().collect();
@@ -116,7 +109,6 @@ fn children(
         clusters: watches.clusters(),
         election: election.clone(),
         tree: Arc::clone(tree),
-        roles: Arc::new(role_names(&roles(jobs))),
         listener: Arc::new(listener),
     };
     // The admin server first, so that it is there to watch the others start, and the last to be drained.
@@ -216,8 +208,6 @@ struct AdminChild {
     clusters: Vec<Cluster>,
     election: Option<Arc<Election>>,
     tree: Arc<LiveTree>,
-    /// The roles of actors, as metrics label them.
-    roles: Arc<BTreeSet<&'static str>>,
     listener: Arc<StdListener>,
 }
 
@@ -232,7 +222,6 @@ impl AdminChild {
 
     async fn serve(&self, scope: Scope) -> Result<(), BoxError> {
         let listener = TcpListener::from_std(self.listener.try_clone()?)?;
-        let (tree, roles) = (Arc::clone(&self.tree), Arc::clone(&self.roles));
         let election = self.election.clone();
         let shown = |section: &Arc<dyn Section>| match &self.election {
             Some(election) => Elected::around(election, Arc::clone(section)),
@@ -262,9 +251,6 @@ impl AdminChild {
                 if let Some(election) = &election {
                     election.refresh();
                 }
-                // The tree answers by message; what it says now is in the next scrape.
-                let (tree, roles) = (Arc::clone(&tree), Arc::clone(&roles));
-                tokio::spawn(async move { count_actors(&tree, &roles).await });
             }),
             sections: shown,
             clusters: Arc::new(move || clusters.iter().map(Cluster::status).collect()),
@@ -286,51 +272,9 @@ impl AdminChild {
     }
 }
 
-/// The roles of all actors, from the root downwards: the tree that ARCHITECTURE.md and the documentation of the crate show.
-pub fn roles(jobs: JobList) -> Vec<Role> {
-    const BELOW_A_CLUSTER: &[Role] = &[
-        Role::new("session", "", "credentials (reloaded when their files change), availability, denied permissions"),
-        Role::new(
-            "watcher",
-            "<kind> [selector]",
-            "list + watch -> cache (Store); tells its followers the keys that changed",
-        ),
-    ];
-    let mut roles = vec![
-        Role::new("admin", "", "HTTP: the page, metrics, probes, status, orders"),
-        Role::new("cluster", "<name>", "one for each cluster").over(BELOW_A_CLUSTER),
-        Role::new("lease_view", "", "what this replica has seen of the watched Leases; wakes electors"),
-        Role::new(
-            "election",
-            "<section>",
-            "one Lease for each section: acquires and renews it, opens the section's gate and fence",
-        ),
-    ];
-    roles.extend(jobs.roles());
-    roles
-}
-
-/// The names of roles and of those below them, as metrics label them.
-fn role_names(roles: &[Role]) -> BTreeSet<&'static str> {
-    roles.iter().flat_map(|role| std::iter::once(role.name).chain(role_names(role.children))).collect()
-}
-
-async fn count_actors(tree: &LiveTree, roles: &BTreeSet<&'static str>) {
-    let Some(handle) = tree.handle.get() else { return };
-    let report = handle.report().await;
-    for role in roles.iter().copied() {
-        telemetry::actor_restarts(role, restarts(&report, role));
-    }
-}
-
-/// The restarts of all actors of a role, which is the first word of their names.
-fn restarts(report: &ActorReport, role: &str) -> u64 {
-    let own = if report.name.split(' ').next() == Some(role) { report.restarts } else { 0 };
-    own + report.children.iter().map(|child| restarts(child, role)).sum::<u64>()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::net::SocketAddr;
     use std::sync::mpsc;
 
@@ -339,7 +283,7 @@ mod tests {
     use tokio::net::TcpStream;
 
     use super::*;
-    use crate::job;
+    use crate::actor::ActorReport;
     use crate::jobs::JOBS;
 
     /// Many times what the health check allows the lane to be silent for.
@@ -390,15 +334,38 @@ mod tests {
         token_file = "/nonexistent/token"
     "#;
 
-    fn names(report: &ActorReport, found: &mut BTreeSet<String>) {
+    const ARCHITECTURE: &str = include_str!("../ARCHITECTURE.md");
+
+    /// The drawing of the actors.
+    fn drawing() -> &'static str {
+        let (_, from) = ARCHITECTURE.split_once("## The tree\n\n```\n").expect("a drawing");
+        from.split_once("```").expect("its end").0
+    }
+
+    /// The actors in the drawing, each behind those that supervise it: `hub/tail`.
+    fn drawn() -> BTreeSet<String> {
+        let mut path: Vec<&str> = Vec::new();
+        let actor = |line: &'static str| {
+            let name = line.trim_start_matches(['│', '├', '└', '─', ' ']);
+            let depth = (line.chars().count() - name.chars().count()) / 3;
+            path.truncate(depth - 1);
+            path.extend(name.split(' ').next());
+            path.join("/")
+        };
+        drawing().lines().skip(1).map(actor).collect()
+    }
+
+    /// The actors of a report in the same way, by the first words of their names.
+    fn running(report: &ActorReport, below: &str, found: &mut BTreeSet<String>) {
         for child in &report.children {
-            found.insert(child.name.split(' ').next().unwrap_or_default().to_owned());
-            names(child, found);
+            let path = format!("{below}{}", child.name.split(' ').next().unwrap_or_default());
+            running(child, &format!("{path}/"), found);
+            found.insert(path);
         }
     }
 
     #[test]
-    fn every_actor_has_a_role_and_every_role_an_actor() {
+    fn every_actor_is_drawn_and_every_drawn_actor_runs() {
         let election = "[election]\ncluster = \"edge\"\nnamespace = \"towline\"\n";
         let mut found = BTreeSet::new();
         for text in [EVERYTHING.to_owned(), EVERYTHING.to_owned() + election] {
@@ -408,25 +375,20 @@ mod tests {
             let report = actor::run(WORKER_THREADS, |liveness| async move {
                 let tree = Arc::new(LiveTree { handle: OnceLock::new(), liveness });
                 let metrics = PrometheusBuilder::new().build_recorder().handle();
-                let root = Supervisor::start("towline", children(&config, JOBS, metrics, listener, &tree));
+                let root = Supervisor::start("towline", children(&config, metrics, listener, &tree));
                 let report = root.report().await;
                 root.drain(LIMIT).await;
                 report
             });
-            names(&report.unwrap(), &mut found);
+            running(&report.unwrap(), "", &mut found);
         }
-        let found: BTreeSet<&str> = found.iter().map(String::as_str).collect();
-        assert_eq!(found, role_names(&roles(JOBS)));
+        assert_eq!(found, drawn());
     }
 
     #[test]
-    fn the_documents_draw_the_tree_that_there_is() {
-        let does = "restarts its children with back-off; budget exhausted -> the process exits with 1";
-        let drawn = job::draw("towline", does, &roles(JOBS));
-        let read = |file: &str| std::fs::read_to_string(format!("{}/{file}", env!("CARGO_MANIFEST_DIR"))).unwrap();
-        assert!(read("ARCHITECTURE.md").contains(&drawn), "ARCHITECTURE.md should have\n{drawn}");
-        let of_crate: String = drawn.lines().flat_map(|line| ["//! ", line, "\n"]).collect();
-        assert!(read("src/lib.rs").contains(&of_crate), "src/lib.rs should have\n{of_crate}");
+    fn the_crate_s_documentation_has_the_same_drawing() {
+        let of_crate: String = drawing().lines().flat_map(|line| ["//! ", line, "\n"]).collect();
+        assert!(include_str!("lib.rs").contains(&of_crate), "src/lib.rs should have\n{of_crate}");
     }
 
     /// Asks until an answer has this status; an error with the last answer where none has.
@@ -458,7 +420,6 @@ mod tests {
                 clusters: Vec::new(),
                 election: None,
                 tree: Arc::new(LiveTree { handle: OnceLock::new(), liveness }),
-                roles: Arc::default(),
                 listener: Arc::new(listener),
             };
             let root = Supervisor::start("towline", vec![admin.into_child()]);

@@ -56,7 +56,7 @@ pub mod hub {
     pub use crate::hub::{HubMetrics, alone, section};
 }
 pub mod job {
-    pub use crate::job::{Config, Job, JobList, Reading, Role, Sections, Wiring};
+    pub use crate::job::{Config, Job, JobList, Reading, Sections, Wiring};
     pub mod check {
         pub use crate::job::check::{Surroundings, say};
     }
@@ -167,8 +167,8 @@ pub mod status {
 }
 pub mod telemetry {
     pub use crate::telemetry::{
-        Metric, MetricKind, ReconcileResult, RestClientMetrics, VERSION, WorkqueueMetrics, actor_restarts,
-        cluster_available, cluster_new_credentials_fail, db_query, describe, leader_election_master_status, recorder,
+        Metric, MetricKind, ReconcileResult, RestClientMetrics, VERSION, WorkqueueMetrics, cluster_available,
+        cluster_new_credentials_fail, db_query, describe, leader_election_master_status, oldest_pending, recorder,
         render_families, render_process, section_objects, section_well,
     };
 }

@@ -27,7 +27,7 @@ use crate::http::{FileError, Reloaded, ServerTls};
 use crate::job::check::{Surroundings, say};
 use crate::job::command::JobCommand;
 use crate::job::permission::{Kinds, Permission};
-use crate::job::{Config, Job, Reading, Role, Sections, Whole, Wiring};
+use crate::job::{Config, Job, Reading, Sections, Whole, Wiring};
 use crate::telemetry::Metric;
 
 #[derive(Debug)]
@@ -60,26 +60,6 @@ impl Job for HubJob {
 
     fn commands(&self) -> Vec<JobCommand> {
         command::commands()
-    }
-
-    fn roles(&self) -> &'static [Role] {
-        const BELOW: &[Role] = &[
-            Role::new(
-                "schema",
-                "",
-                "brings the database's schema up to date, lets the others begin, and probes the database when requests fail",
-            ),
-            Role::new("settings", "", "reads the files of tokens and keys again when they change"),
-            Role::new("writer", "", "makes all changes of documents, many in one call; on a connection of its own"),
-            Role::new("tail", "", "reads the log into the ring that all watches share; listens on its connection"),
-            Role::new("claims", "", "renews the claims of this replica in the database"),
-            Role::new("compaction", "", "while it holds its claim: deletes old rows of the log"),
-            Role::new("relay", "", "with a message broker, while it holds its claim: publishes the log to it"),
-            Role::new("listener", "", "binds the address of the API"),
-            Role::new("api", "", "serves the REST API and its watches"),
-        ];
-        const ROLES: &[Role] = &[Role::new("hub", "", "where there is [hub]; in every replica").over(BELOW)];
-        ROLES
     }
 }
 

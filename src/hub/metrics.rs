@@ -7,6 +7,7 @@ use axum::response::Response;
 use http::{Method, StatusCode};
 use metrics::{Gauge, counter, gauge, histogram};
 
+use crate::config::SectionName;
 use crate::documents::BusObserver;
 use crate::telemetry::{self, Metric};
 
@@ -18,8 +19,6 @@ const HUB_REQUEST_SECONDS: &str = "towline_hub_request_seconds";
 const HUB_WATCHERS: &str = "towline_hub_watchers";
 /// Events by `outcome`: `confirmed` by the broker, `nacked` (a queue did not take it), or `skipped` (it can't be published).
 const BUS_PUBLISHED_TOTAL: &str = "towline_bus_published_total";
-/// How old the oldest event is that the broker has not confirmed.
-const BUS_LAG_SECONDS: &str = "towline_bus_lag_seconds";
 
 /// All metrics, with their descriptions for Prometheus.
 pub(super) const ALL: &[Metric] = &[
@@ -27,7 +26,6 @@ pub(super) const ALL: &[Metric] = &[
     Metric::histogram(HUB_REQUEST_SECONDS, "Time until the answer to a request began, by route and method"),
     Metric::gauge(HUB_WATCHERS, "Watches that this replica serves"),
     Metric::counter(BUS_PUBLISHED_TOTAL, "Events by outcome: confirmed by the broker, nacked or skipped"),
-    Metric::gauge(BUS_LAG_SECONDS, "Age of the oldest event that the broker has not confirmed"),
 ];
 
 /// The label `route` of requests that no route has, or that are refused before their route is known.
@@ -46,14 +44,14 @@ impl Route {
 
 #[derive(Debug)]
 pub struct HubMetrics {
+    section: SectionName,
     watchers: Gauge,
 }
 
 impl HubMetrics {
     /// Registers the series without labels, with the value 0.
-    #[expect(clippy::new_without_default, reason = "it registers series, and a default should have no such effect")]
-    pub fn new() -> Self {
-        Self { watchers: gauge!(HUB_WATCHERS) }
+    pub fn new(section: &SectionName) -> Self {
+        Self { section: section.clone(), watchers: gauge!(HUB_WATCHERS) }
     }
 
     /// Records a request. `route` is the path of an operation with its variables, or a fixed word.
@@ -86,7 +84,7 @@ impl BusObserver for HubMetrics {
     }
 
     fn lag(&self, lag: Duration) {
-        gauge!(BUS_LAG_SECONDS).set(lag);
+        telemetry::oldest_pending(&self.section, "events", lag);
     }
 }
 

@@ -25,7 +25,7 @@ use crate::config::{ClusterName, SectionName};
 use crate::job::check::{Surroundings, say};
 use crate::job::command::JobCommand;
 use crate::job::permission::{Kinds, Permission, PermissionPlace, READ, Reviewer};
-use crate::job::{Job, Reading, Role, Sections, Wiring};
+use crate::job::{Job, Reading, Sections, Wiring};
 
 /// The job with the section `[inventory]`.
 #[derive(Debug)]
@@ -60,19 +60,6 @@ impl Job for InventoryJob {
 
     fn orders(&self) -> &'static [&'static str] {
         &["resync", "explain"]
-    }
-
-    fn roles(&self) -> &'static [Role] {
-        const BELOW: &[Role] = &[
-            Role::new("poster", "", "posts to the API, four bodies at once; reads the token again when it changes"),
-            Role::new(
-                "reconciler",
-                "",
-                "decides what is told of each release, reads its record, writes the project's status",
-            ),
-        ];
-        const ROLES: &[Role] = &[Role::new("inventory", "", "where there is [inventory]").over(BELOW)];
-        ROLES
     }
 }
 

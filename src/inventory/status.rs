@@ -16,6 +16,7 @@ use crate::cluster::{ObjectKey, Watch};
 use crate::config::SectionName;
 use crate::job::not_listed;
 use crate::status::{self, Facts, ObjectState, Objects, Refused};
+use crate::telemetry;
 
 /// The inventory as the admin server sees it.
 pub(super) struct InventoryReport {
@@ -102,6 +103,11 @@ impl status::Section for InventoryReport {
             }
         }
         report
+    }
+
+    fn refresh(&self) {
+        let oldest = self.latest.state().summary.oldest_since.map(|since| since.elapsed());
+        telemetry::oldest_pending(self.name(), "releases", oldest.unwrap_or_default());
     }
 
     fn resync<'s>(&'s self, name: Option<&'s str>) -> BoxFuture<'s, Result<Value, Refused>> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::command::JobCommand;
-use super::{Config, Job, Role};
+use super::{Config, Job};
 use crate::config::Error;
 use crate::config::fault::Fault;
 use crate::config::source::Node;
@@ -44,11 +44,6 @@ impl JobList {
 
     pub fn commands(self) -> impl Iterator<Item = JobCommand> {
         self.iter().flat_map(Job::commands)
-    }
-
-    /// The roles of every job's actors.
-    pub fn roles(self) -> impl Iterator<Item = &'static Role> {
-        self.iter().flat_map(Job::roles)
     }
 
     /// The message for a configuration without sections.

@@ -13,7 +13,6 @@ mod list;
 mod not_listed;
 pub mod output;
 pub mod permission;
-mod role;
 pub mod routes;
 pub mod terminal;
 
@@ -40,9 +39,6 @@ pub use environment::Environment;
 pub use list::JobList;
 pub use not_listed::not_listed;
 use permission::{Kinds, Permission};
-#[cfg(test)]
-pub use role::draw;
-pub use role::{EVENTS, Role, STATE};
 
 /// A job that the daemon can do.
 pub trait Job: Send + Sync {
@@ -69,8 +65,6 @@ pub trait Job: Send + Sync {
     fn orders(&self) -> &'static [&'static str] {
         &[]
     }
-
-    fn roles(&self) -> &'static [Role];
 }
 
 pub trait Sections: Any + fmt::Debug + Send + Sync {

@@ -29,7 +29,7 @@ use crate::config::{ClusterConfig, ClusterName, SectionName, same_cluster};
 use crate::job::check::{Surroundings, say};
 use crate::job::command::JobCommand;
 use crate::job::permission::{Kinds, Need, Permission, PermissionPlace, READ, Reviewer};
-use crate::job::{Config, Job, Reading, Role, Sections, Whole, Wiring};
+use crate::job::{Config, Job, Reading, Sections, Whole, Wiring};
 use crate::telemetry::Metric;
 
 /// `[[lease]]`.
@@ -76,12 +76,6 @@ impl Job for LeaseJob {
 
     fn commands(&self) -> Vec<JobCommand> {
         vec![command::command()]
-    }
-
-    fn roles(&self) -> &'static [Role] {
-        const ROLES: &[Role] =
-            &[Role::new("lease", "<name>", "one for each [[lease]] section: renews its Lease while its pod is ready")];
-        ROLES
     }
 }
 

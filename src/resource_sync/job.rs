@@ -21,7 +21,7 @@ use crate::config::{ClusterName, ResourceId, SectionName};
 use crate::job::check::{Surroundings, check_identity, say};
 use crate::job::command::JobCommand;
 use crate::job::permission::{Finding, Kinds, Permission, PermissionPlace, READ, Reviewer, check_state};
-use crate::job::{self, Config, Job, Reading, Role, Sections, Whole, Wiring};
+use crate::job::{Config, Job, Reading, Sections, Whole, Wiring};
 use crate::resource_sync::metrics;
 use crate::resource_sync::plan::names::{Mapping, PairKey};
 use crate::resource_sync::run::section::requeue::run_requeue;
@@ -68,17 +68,6 @@ impl Job for SyncJob {
 
     fn commands(&self) -> Vec<JobCommand> {
         vec![release::command()]
-    }
-
-    fn roles(&self) -> &'static [Role] {
-        const BELOW: &[Role] = &[
-            job::EVENTS,
-            job::STATE,
-            Role::new("dispatcher", "", "reconciles: one run at a time for a key, many keys at once"),
-            Role::new("requeue", "", "wakes pairs that wait for a cluster, a permission or the refresh of a secret"),
-        ];
-        const ROLES: &[Role] = &[Role::new("sync", "<name>", "one for each [[sync]] section").over(BELOW)];
-        ROLES
     }
 }
 

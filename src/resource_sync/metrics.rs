@@ -2,22 +2,19 @@
 
 use std::time::Duration;
 
-use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
+use metrics::{Counter, Histogram, counter, histogram};
 
 use crate::config::SectionName;
 use crate::telemetry::Metric;
 
 /// From the watch event of a change to the acknowledged write on the other side, by `section` and `direction`.
 const SYNC_LAG_SECONDS: &str = "towline_sync_lag_seconds";
-/// Age of the oldest change that has not been written yet, by `section` and `direction`.
-const SYNC_OLDEST_PENDING_SECONDS: &str = "towline_sync_oldest_pending_seconds";
 /// Fields that were taken back from another manager, by `section`.
 const SYNC_CONTENDED_FIELDS_TOTAL: &str = "towline_sync_contended_fields_total";
 
 /// All metrics of this job, with their descriptions.
 pub(super) const ALL: &[Metric] = &[
     Metric::histogram(SYNC_LAG_SECONDS, "From the arrival of a change to the acknowledged write on the other side"),
-    Metric::gauge(SYNC_OLDEST_PENDING_SECONDS, "Age of the oldest change that is not written yet"),
     Metric::counter(
         SYNC_CONTENDED_FIELDS_TOTAL,
         "Fields that another field manager keeps setting and that were taken back",
@@ -36,12 +33,20 @@ pub enum Direction {
     Status,
 }
 
+impl Direction {
+    /// Its name as a label: the part of the object that is synced.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Spec => "spec",
+            Self::Status => "status",
+        }
+    }
+}
+
 #[derive(Debug)]
 pub struct SyncMetrics {
     spec_lag: Histogram,
     status_lag: Histogram,
-    oldest_pending_spec: Gauge,
-    oldest_pending_status: Gauge,
     contended_fields: Counter,
 }
 
@@ -49,23 +54,11 @@ impl SyncMetrics {
     /// Registers the series of a section, all with the value 0.
     pub fn new(section: &SectionName) -> Self {
         let name = section.to_string();
-        let lag =
-            |direction: &'static str| histogram!(SYNC_LAG_SECONDS, "section" => name.clone(), "direction" => direction);
-        let oldest_pending = |direction: &'static str| gauge!(SYNC_OLDEST_PENDING_SECONDS, "section" => name.clone(), "direction" => direction);
+        let lag = |direction: Direction| histogram!(SYNC_LAG_SECONDS, "section" => name.clone(), "direction" => direction.as_str());
         Self {
-            spec_lag: lag("spec"),
-            status_lag: lag("status"),
-            oldest_pending_spec: oldest_pending("spec"),
-            oldest_pending_status: oldest_pending("status"),
+            spec_lag: lag(Direction::Spec),
+            status_lag: lag(Direction::Status),
             contended_fields: counter!(SYNC_CONTENDED_FIELDS_TOTAL, "section" => name.clone()),
-        }
-    }
-
-    /// Sets the age of the oldest change that has not been written yet, zero without one, at the time of a scrape.
-    pub fn set_oldest_pending(&self, direction: Direction, age: Duration) {
-        match direction {
-            Direction::Spec => self.oldest_pending_spec.set(age),
-            Direction::Status => self.oldest_pending_status.set(age),
         }
     }
 

@@ -25,7 +25,7 @@ use crate::db::Database;
 use crate::job::check::{Surroundings, check_identity, say};
 use crate::job::command::JobCommand;
 use crate::job::permission::{Kinds, Permission, PermissionPlace, READ, Reviewer, check_state};
-use crate::job::{self, Config, Job, Reading, Role, Sections, Whole, Wiring};
+use crate::job::{Config, Job, Reading, Sections, Whole, Wiring};
 use crate::state::{StateStore, keep};
 use crate::telemetry::Metric;
 
@@ -61,21 +61,6 @@ impl Job for StatusSyncJob {
 
     fn commands(&self) -> Vec<JobCommand> {
         vec![command::command()]
-    }
-
-    fn roles(&self) -> &'static [Role] {
-        const BELOW: &[Role] = &[
-            job::EVENTS,
-            job::STATE,
-            Role::new("poller", "<family>", "reads what changed in the database, rolls it up, writes the differences"),
-            Role::new(
-                "listener",
-                "",
-                "with notify = true: listens on a connection of its own, and wakes the pollers concerned",
-            ),
-        ];
-        const ROLES: &[Role] = &[Role::new("status_sync", "", "where there is [status_sync]").over(BELOW)];
-        ROLES
     }
 }
 

@@ -1,24 +1,15 @@
 //! The metrics of status sync: `towline_status_sync_*`, each with its description, and how they are recorded.
 
-use std::time::Duration;
-
-use metrics::{Counter, Gauge, counter, gauge};
+use metrics::{Counter, counter};
 
 use crate::telemetry::Metric;
 
 /// Writes, by `family` and `outcome`.
 const STATUS_SYNC_WRITES_TOTAL: &str = "towline_status_sync_writes_total";
-/// Age of the oldest change of the database that is not written yet, by `family`.
-const STATUS_SYNC_FRESHNESS_SECONDS: &str = "towline_status_sync_freshness_seconds";
 
 /// All metrics, with their descriptions for Prometheus.
-pub(super) const ALL: &[Metric] = &[
-    Metric::counter(STATUS_SYNC_WRITES_TOTAL, "Writes to the hub by family and outcome"),
-    Metric::gauge(
-        STATUS_SYNC_FRESHNESS_SECONDS,
-        "Age of the oldest change that is not written yet, or of the statement that the database has not answered",
-    ),
-];
+pub(super) const ALL: &[Metric] =
+    &[Metric::counter(STATUS_SYNC_WRITES_TOTAL, "Writes to the hub by family and outcome")];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteOutcome {
@@ -33,7 +24,6 @@ pub enum WriteOutcome {
 /// The metrics of one family.
 #[derive(Debug)]
 pub struct StatusSyncMetrics {
-    freshness: Gauge,
     created: Counter,
     patched: Counter,
     deleted: Counter,
@@ -46,7 +36,6 @@ impl StatusSyncMetrics {
         let writes =
             |outcome: &'static str| counter!(STATUS_SYNC_WRITES_TOTAL, "family" => family, "outcome" => outcome);
         Self {
-            freshness: gauge!(STATUS_SYNC_FRESHNESS_SECONDS, "family" => family),
             created: writes("created"),
             patched: writes("patched"),
             deleted: writes("deleted"),
@@ -62,10 +51,5 @@ impl StatusSyncMetrics {
             WriteOutcome::Failed => &self.failed,
         };
         counter.increment(1);
-    }
-
-    /// Sets the age of the oldest unwritten change; before a scrape.
-    pub fn set_freshness(&self, freshness: Duration) {
-        self.freshness.set(freshness);
     }
 }

@@ -13,6 +13,7 @@ use crate::config::SectionName;
 use crate::guard::{self, HeldChanges};
 use crate::state::remembered;
 use crate::status::{self, Facts, Held, HeldObject, NotReady, Refused};
+use crate::telemetry;
 
 /// The report of status sync for the admin server.
 pub struct StatusSyncReport {
@@ -139,7 +140,9 @@ impl status::Section for StatusSyncReport {
     }
 
     fn refresh(&self) {
-        self.pollers.iter().for_each(|poller| poller.refresh());
+        for poller in &self.pollers {
+            telemetry::oldest_pending(&self.name, poller.family().as_str(), poller.report().freshness());
+        }
         guard::record_held(&self.name, &self.held_changes());
     }
 

@@ -27,7 +27,7 @@ use crate::job::check::Surroundings;
 use crate::job::command::JobCommand;
 use crate::job::permission::{Kinds, Permission};
 use crate::job::routes::ApiRoutes;
-use crate::job::{Config, Job, Reading, Role, Sections, Whole, Wiring};
+use crate::job::{Config, Job, Reading, Sections, Whole, Wiring};
 use crate::telemetry::Metric;
 
 /// The section on whose documents the job works.
@@ -63,20 +63,6 @@ impl Job for SyncsetJob {
 
     fn commands(&self) -> Vec<JobCommand> {
         command::commands()
-    }
-
-    fn roles(&self) -> &'static [Role] {
-        const BELOW: &[Role] = &[
-            Role::new(
-                "dispatcher",
-                "",
-                "while it holds its claim: turns changes of documents into work, and guards deletions",
-            ),
-            Role::new("worker", "", "claims clusters that have work, and brings them in step"),
-            Role::new("overview", "", "counts what waits, fails and is held, for the report and the metrics"),
-        ];
-        const ROLES: &[Role] = &[Role::new("syncsets", "", "where there is [syncsets]; in every replica").over(BELOW)];
-        ROLES
     }
 }
 

@@ -17,12 +17,10 @@ use super::run::dispatch::{DispatchObserver, Turn};
 use super::run::work::{First, WorkObserver};
 use crate::config::SectionName;
 use crate::guard::{self, GuardedChange};
-use crate::telemetry::{Family, Metric, ReconcileResult, Series, WorkqueueMetrics, count};
+use crate::telemetry::{Family, Metric, ReconcileResult, Series, WorkqueueMetrics, count, oldest_pending};
 
 const HEALTH: &str = "towline_syncset_health";
 const ROLLOUTS: &str = "towline_syncset_rollouts";
-const DISPATCH_LAG_SECONDS: &str = "towline_dispatch_lag_seconds";
-const WORK_OLDEST_SECONDS: &str = "towline_work_oldest_seconds";
 const HIVE_SYNCSET_SECONDS: &str = "hive_syncset_apply_duration_seconds";
 const HIVE_SELECTORSYNCSET_SECONDS: &str = "hive_selectorsyncset_apply_duration_seconds";
 const HIVE_RESOURCES_TOTAL: &str = "hive_syncsetinstance_resources_applied_total";
@@ -51,8 +49,6 @@ static SYNCSETS_UNAPPLIED: Metric = Metric::gauge(
 pub(super) const ALL: &[Metric] = &[
     Metric::gauge(HEALTH, "Syncsets whose health is read, each counted once per cluster, by what was read last"),
     Metric::gauge(ROLLOUTS, "Rollouts of syncsets by state"),
-    Metric::gauge(DISPATCH_LAG_SECONDS, "Age of the oldest change that has not been dispatched"),
-    Metric::gauge(WORK_OLDEST_SECONDS, "How long the oldest cluster that is ready has waited for a worker"),
     Metric::histogram_within(
         HIVE_SYNCSET_SECONDS,
         "Time to the first success of a SyncSet on a cluster, by group",
@@ -133,8 +129,8 @@ impl SyncsetMetrics {
             &self.section,
             &[(GuardedChange::Delete, counted.suspended.len() + counted.more_suspended)].into(),
         );
-        gauge!(DISPATCH_LAG_SECONDS).set(counted.dispatcher.lag.unwrap_or_default());
-        gauge!(WORK_OLDEST_SECONDS).set(counted.work.oldest.unwrap_or_default());
+        oldest_pending(&self.section, "changes", counted.dispatcher.lag.unwrap_or_default());
+        oldest_pending(&self.section, "clusters", counted.work.oldest.unwrap_or_default());
     }
 
     /// Hive's gauges, of what was counted last.

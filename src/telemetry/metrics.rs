@@ -34,10 +34,10 @@ pub(super) const SECTION_WELL: &str = "towline_section_well";
 pub(super) const OBJECTS: &str = "towline_objects";
 /// What the guard against mass changes holds, by `section` and `kind`.
 pub(super) const HELD_CHANGES: &str = "towline_held_changes";
+/// Age of the oldest thing that waits, by `section` and `kind`: what waits.
+pub(super) const OLDEST_PENDING_SECONDS: &str = "towline_oldest_pending_seconds";
 /// Duration of a statement until its last row, by `query`.
 pub(super) const DB_QUERY_SECONDS: &str = "towline_db_query_seconds";
-/// Restarts of actors, by `actor` (the role).
-pub(super) const ACTOR_RESTARTS_TOTAL: &str = "towline_actor_restarts_total";
 /// The running version, by `version`.
 pub(super) const BUILD_INFO: &str = "towline_build_info";
 pub(super) const PROCESS_CPU_SECONDS_TOTAL: &str = "process_cpu_seconds_total";
@@ -120,8 +120,11 @@ const COMMON: &[Metric] = &[
         HELD_CHANGES,
         "Objects (of syncsets: syncsets) that wait for an approval, by what would be done to them",
     ),
+    Metric::gauge(
+        OLDEST_PENDING_SECONDS,
+        "Age of the oldest change, event, release or cluster that waits in a section; 0 if none does",
+    ),
     Metric::histogram(DB_QUERY_SECONDS, "Duration of a statement until its last row"),
-    Metric::counter(ACTOR_RESTARTS_TOTAL, "Restarts of actors by role"),
     Metric::gauge(BUILD_INFO, "The running version; always 1"),
 ];
 

@@ -17,9 +17,8 @@ pub use logging::{InstallLog, install as install_log};
 pub use metrics::{InstallMetrics, Metric, MetricKind, describe, install as install_metrics, recorder};
 pub use process::render as render_process;
 pub use recorders::{
-    ReconcileResult, RestClientMetrics, WorkqueueMetrics, actor_restarts, cluster_available,
-    cluster_new_credentials_fail, count, db_query, held_changes, leader_election_master_status, section_objects,
-    section_well,
+    ReconcileResult, RestClientMetrics, WorkqueueMetrics, cluster_available, cluster_new_credentials_fail, count,
+    db_query, held_changes, leader_election_master_status, oldest_pending, section_objects, section_well,
 };
 pub use totals::Totals;
 

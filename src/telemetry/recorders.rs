@@ -171,9 +171,9 @@ pub fn cluster_new_credentials_fail(cluster: &ClusterName, fail: bool) {
     gauge!(names::CLUSTER_NEW_CREDENTIALS_FAIL, "cluster" => cluster.to_string()).set(if fail { 1.0 } else { 0.0 });
 }
 
-/// The restarts of all actors of a role, at a scrape. A role does not depend on section, cluster or key: `watcher`, `poller`.
-pub fn actor_restarts(role: &'static str, restarts: u64) {
-    counter!(names::ACTOR_RESTARTS_TOTAL, "actor" => role).absolute(restarts);
+/// How old the oldest of those that wait in a section is, zero if none does. `kind` says in the plural what waits.
+pub fn oldest_pending(section: &SectionName, kind: &'static str, age: Duration) {
+    gauge!(names::OLDEST_PENDING_SECONDS, "section" => section.to_string(), "kind" => kind).set(age);
 }
 
 /// A statement has been read to its end.

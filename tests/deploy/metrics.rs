@@ -20,8 +20,8 @@ use towline::test_api::syncset::plan::spec::Behavior;
 use towline::test_api::syncset::work::{First, WorkObserver};
 use towline::test_api::syncset::{Applied, Counted, DispatcherState, RolloutGroup, SelectorApplied, SyncsetMetrics};
 use towline::test_api::telemetry::{
-    Metric, MetricKind, ReconcileResult, RestClientMetrics, VERSION, WorkqueueMetrics, actor_restarts,
-    cluster_available, cluster_new_credentials_fail, db_query, describe, leader_election_master_status, recorder,
+    Metric, MetricKind, ReconcileResult, RestClientMetrics, VERSION, WorkqueueMetrics, cluster_available,
+    cluster_new_credentials_fail, db_query, describe, leader_election_master_status, oldest_pending, recorder,
     render_families, render_process, section_objects, section_well,
 };
 
@@ -29,7 +29,6 @@ const SECTION: &[&str] = &["databases"];
 /// The sections with a workqueue.
 const QUEUES: &[&str] = &["databases", "syncsets"];
 const DIRECTIONS: &[&str] = &["spec", "status"];
-const ROLES: &[&str] = &["watcher"];
 const FAMILY: &[&str] = &["policies"];
 const HELD_KINDS: &[&str] = &["delete", "let_go", "overwrite", "clear_status"];
 const OBJECT_STATES: &[&str] = &{
@@ -67,15 +66,20 @@ pub(crate) const CLOSED: &[(&str, &[Label])] = &[
     ("towline_section_well", &[("section", &["databases", "hub"])]),
     ("towline_objects", &[("section", &["databases", "inventory", "syncsets"]), ("state", OBJECT_STATES)]),
     ("towline_held_changes", &[("section", QUEUES), ("kind", HELD_KINDS)]),
+    (
+        "towline_oldest_pending_seconds",
+        &[
+            ("section", &["databases", "hub", "inventory", "status_sync", "syncsets"]),
+            ("kind", &["spec", "status", "policies", "events", "changes", "clusters", "releases"]),
+        ],
+    ),
     ("towline_sync_lag_seconds", &[("section", SECTION), ("direction", DIRECTIONS)]),
-    ("towline_sync_oldest_pending_seconds", &[("section", SECTION), ("direction", DIRECTIONS)]),
     ("towline_sync_contended_fields_total", &[("section", SECTION)]),
     ("towline_lease_held", &[("section", SECTION)]),
     (
         "towline_status_sync_writes_total",
         &[("family", FAMILY), ("outcome", &["created", "patched", "deleted", "failed"])],
     ),
-    ("towline_status_sync_freshness_seconds", &[("family", FAMILY)]),
     (
         "towline_hub_requests_total",
         &[("route", &["/v1/clusters"]), ("method", &["GET", "POST", "other"]), ("code", &["200", "201", "405", "429"])],
@@ -83,14 +87,11 @@ pub(crate) const CLOSED: &[(&str, &[Label])] = &[
     ("towline_hub_request_seconds", &[("route", &["/v1/clusters"]), ("method", &["GET", "POST", "other"])]),
     ("towline_hub_watchers", &[]),
     ("towline_bus_published_total", &[("outcome", &["confirmed", "nacked", "skipped"])]),
-    ("towline_bus_lag_seconds", &[]),
     ("towline_syncset_health", &[("state", &["current", "progressing", "unknown", "failed"])]),
     (
         "towline_syncset_rollouts",
         &[("state", &["running", "paused", "stopped", "aborted", "rolling_back", "rolled_back", "complete"])],
     ),
-    ("towline_dispatch_lag_seconds", &[]),
-    ("towline_work_oldest_seconds", &[]),
     ("hive_syncset_apply_duration_seconds", &[("group", &["none", "ingress"])]),
     ("hive_selectorsyncset_apply_duration_seconds", &[("name", &["monitoring"])]),
     (
@@ -107,7 +108,6 @@ pub(crate) const CLOSED: &[(&str, &[Label])] = &[
     ("hive_syncsets_total", &[]),
     ("hive_syncsets_unapplied_total", &[]),
     ("towline_db_query_seconds", &[("query", &["detect_policies"])]),
-    ("towline_actor_restarts_total", &[("actor", ROLES)]),
     ("towline_build_info", &[("version", &[VERSION])]),
     ("process_cpu_seconds_total", &[]),
     ("process_resident_memory_bytes", &[]),
@@ -209,7 +209,12 @@ fn record() -> (String, Vec<Metric>) {
         let lease = LeaseMetrics::new(&section);
         lease.set_held(true);
         let sync = SyncMetrics::new(&section);
-        sync.set_oldest_pending(Direction::Status, Duration::from_millis(1500));
+        for direction in [Direction::Spec, Direction::Status] {
+            oldest_pending(&section, direction.as_str(), Duration::from_millis(1500));
+        }
+        for (section, kind) in [("status_sync", "policies"), ("inventory", "releases")] {
+            oldest_pending(&section.parse().expect("a name"), kind, Duration::from_secs(2));
+        }
         sync.written(Direction::Spec, Duration::from_millis(5));
         sync.written(Direction::Status, Duration::from_mins(10));
         sync.contended_field();
@@ -231,8 +236,7 @@ fn record() -> (String, Vec<Metric>) {
         leader_election_master_status(&section, true);
         let status_sync = StatusSyncMetrics::new("policies");
         status_sync.written(WriteOutcome::Patched);
-        status_sync.set_freshness(Duration::from_secs(2));
-        let hub = HubMetrics::new();
+        let hub = HubMetrics::new(&"hub".parse().expect("a name"));
         let brew = http::Method::from_bytes(b"BREW").expect("a method");
         hub.request("/v1/clusters", &http::Method::GET, http::StatusCode::OK, Duration::from_millis(2));
         hub.request("/v1/clusters", &brew, http::StatusCode::METHOD_NOT_ALLOWED, Duration::from_millis(3));
@@ -247,8 +251,6 @@ fn record() -> (String, Vec<Metric>) {
         bus.lag(Duration::from_secs(8));
         syncsets(&SyncsetMetrics::new(&"syncsets".parse().expect("a name")));
         db_query("detect_policies", Duration::from_millis(30));
-        actor_restarts("watcher", 1);
-        actor_restarts("watcher", 2);
         described
     });
     let mut text = handle.render();
@@ -366,14 +368,14 @@ fn what_is_recorded_is_what_is_rendered() {
     }
     assert_near(value(families, "towline_objects", &[("section", "databases"), ("state", "held")]), 9.0);
     assert_near(value(families, "towline_objects", &[("section", "syncsets"), ("state", "pending")]), 0.0);
-    let oldest = [("section", "databases"), ("direction", "status")];
-    assert_near(value(families, "towline_sync_oldest_pending_seconds", &oldest), 1.5);
-    assert_near(value(families, "towline_status_sync_freshness_seconds", &[("family", "policies")]), 2.0);
+    for (section, kind, expected) in [("databases", "status", 1.5), ("hub", "events", 8.0)] {
+        let labels = [("section", section), ("kind", kind)];
+        assert_near(value(families, "towline_oldest_pending_seconds", &labels), expected);
+    }
     assert_near(value(families, "towline_hub_watchers", &[]), 11.0);
     for (outcome, expected) in [("confirmed", 5.0), ("nacked", 6.0), ("skipped", 7.0)] {
         assert_near(value(families, "towline_bus_published_total", &[("outcome", outcome)]), expected);
     }
-    assert_near(value(families, "towline_bus_lag_seconds", &[]), 8.0);
     for (cluster, expected) in [("edge", 0.0), ("hub", 1.0)] {
         assert_near(value(families, "towline_cluster_available", &[("cluster", cluster)]), expected);
     }
@@ -387,7 +389,6 @@ fn what_is_recorded_is_what_is_rendered() {
     }
     let request = [("code", "<error>"), ("method", "GET"), ("host", "hub:6443")];
     assert_near(value(families, "rest_client_requests_total", &request), 1.0);
-    assert_near(value(families, "towline_actor_restarts_total", &[("actor", "watcher")]), 2.0);
     assert_near(value(families, "towline_build_info", &[("version", VERSION)]), 1.0);
 }
 
@@ -401,8 +402,8 @@ fn what_is_recorded_of_syncsets_is_what_is_rendered() {
         ("towline_syncset_rollouts", &[("state", "stopped")], 14.0),
         ("towline_syncset_rollouts", &[("state", "running")], 0.0),
         ("towline_held_changes", &[("section", "syncsets"), ("kind", "delete")], 8.0),
-        ("towline_dispatch_lag_seconds", &[], 2.5),
-        ("towline_work_oldest_seconds", &[], 6.0),
+        ("towline_oldest_pending_seconds", &[("section", "syncsets"), ("kind", "changes")], 2.5),
+        ("towline_oldest_pending_seconds", &[("section", "syncsets"), ("kind", "clusters")], 6.0),
         ("workqueue_depth", &QUEUE, 12.0),
         ("workqueue_adds_total", &QUEUE, 44.0),
         ("workqueue_queue_duration_seconds_count", &QUEUE, 4.0),

@@ -130,9 +130,6 @@ fn health_and_rollouts_of_syncsets_are_on_the_dashboard_by_state() {
     }
 }
 
-/// For whoever looks for a cause; nothing asks for it all the time.
-const FOR_A_CLOSER_LOOK: [&str; 1] = ["towline_actor_restarts_total"];
-
 #[test]
 fn every_series_of_ours_is_asked_for() {
     let whole = |name: &str| {
@@ -142,8 +139,8 @@ fn every_series_of_ours_is_asked_for() {
     let asked: BTreeSet<String> =
         queries().into_iter().flat_map(|(_, query)| query.selectors).map(|selector| whole(&selector.name)).collect();
     let ours = SERIES.keys().filter(|name| name.starts_with("towline_")).map(|name| whole(name));
-    let others: BTreeSet<String> = ours.filter(|name| !asked.contains(name)).collect();
-    assert_eq!(others, FOR_A_CLOSER_LOOK.map(str::to_owned).into());
+    let others: Vec<String> = ours.filter(|name| !asked.contains(name)).collect();
+    assert!(others.is_empty(), "no alert and no panel shows {others:?}");
 }
 
 #[test]
@@ -180,15 +177,12 @@ fn every_alert_says_what_to_do() {
         "ChangesHeld",
         "ChangeStuck",
         "LeaseStale",
-        "StatusStale",
         "HubUnavailable",
-        "BusLag",
         "SyncsetsUnhealthy",
         "RolloutStopped",
         "ClustersUnreachable",
         "DispatchLag",
         "WorkWaits",
-        "InventoryUndelivered",
     ] {
         assert!(names.contains(&format!("Towline{needed}")), "no alert Towline{needed}");
     }

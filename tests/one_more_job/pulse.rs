@@ -17,7 +17,7 @@ use towline::test_api::config::source::Node;
 use towline::test_api::config::{ClusterName, SectionName};
 use towline::test_api::job::check::{Surroundings, say};
 use towline::test_api::job::permission::{Kinds, Permission};
-use towline::test_api::job::{Job, Reading, Role, Sections, Wiring};
+use towline::test_api::job::{Job, Reading, Sections, Wiring};
 use towline::test_api::status::{Facts, NotReady, ObjectState, Objects, Section};
 use towline::test_api::telemetry::Metric;
 
@@ -42,10 +42,6 @@ impl Job for PulseJob {
 
     fn metrics(&self) -> &'static [Metric] {
         const { &[Metric::counter(BEATS_TOTAL, "Beats that were written")] }
-    }
-
-    fn roles(&self) -> &'static [Role] {
-        const { &[Role::new("pulse", "<name>", "one for each [[pulse]] section: writes its beats to a file")] }
     }
 }
 

@@ -73,7 +73,7 @@ pub struct Hub {
 
 pub fn wire(config: &HubConfig) -> Arc<Hub> {
     let database = documents::open(config.database.clone());
-    let metrics = Arc::new(HubMetrics::new());
+    let metrics = Arc::new(HubMetrics::new(&config.name));
     let changes = Changes::new(config.quota().kib, config.log_retention);
     let tail = Tail::new(database.clone(), changes.clone());
     let (writer, handle) = Writer::new(database.clone());

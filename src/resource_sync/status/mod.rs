@@ -27,6 +27,7 @@ use crate::state::StateReport;
 use crate::status::{
     self, Facts, Held, HeldObject, ListedObject, ObjectPage, ObjectState, Objects, Purpose, Refused, Selection,
 };
+use crate::telemetry;
 use queue_metrics::QueueMetrics;
 
 /// How many objects are named that are never synced.
@@ -358,7 +359,7 @@ impl status::Section for SyncReport {
         guard::record_held(self.section.name(), &self.section.held_objects());
         self.queue.set_depth(self.dispatcher.snapshot().waiting + self.section.requests_waiting());
         for (direction, age) in [(Direction::Spec, oldest.spec), (Direction::Status, oldest.status)] {
-            self.section.metrics.set_oldest_pending(direction, age.unwrap_or_default());
+            telemetry::oldest_pending(self.section.name(), direction.as_str(), age.unwrap_or_default());
         }
     }
 

@@ -10,8 +10,7 @@ use crate::faults::prometheus;
 use crate::faults::world::{LIMIT, Lane, edit, report, run, start};
 
 /// Labels that metrics may have, and nothing else: closed sets all of them.
-const LABELS: [&str; 14] = [
-    "actor",
+const LABELS: [&str; 13] = [
     "code",
     "controller",
     "direction",
@@ -55,7 +54,7 @@ fn what_it_tells_of_itself_is_well_formed_and_names_no_object() {
         for name in [
             "towline_objects",
             "towline_sync_lag_seconds",
-            "towline_sync_oldest_pending_seconds",
+            "towline_oldest_pending_seconds",
             "towline_build_info",
             "controller_runtime_reconcile_total",
             "controller_runtime_reconcile_time_seconds",

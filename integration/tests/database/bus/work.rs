@@ -74,7 +74,7 @@ async fn alarms(world: &World, replica: &Replica, clusters: &mut i64) {
             assert!(before > 0.0 && more < MORE, "{more} bytes more");
         }
         eventually("the relay to be behind", LIMIT, async || {
-            let lag = metric(replica, "towline_bus_lag_seconds").await;
+            let lag = metric(replica, "towline_oldest_pending_seconds{section=\"hub\",kind=\"events\"}").await;
             if lag > 1.0 { Ok(()) } else { Err(lag.to_string()) }
         })
         .await

@@ -66,7 +66,7 @@ fn api_of(access: Access, keyring: Keyring, stop: CancellationToken, mounted: Ve
         requests: Arc::new(limits::for_requests()),
         bodies: Arc::new(limits::for_bodies()),
         watches: Arc::new(limits::for_watches(10)),
-        metrics: Arc::new(HubMetrics::new()),
+        metrics: Arc::new(HubMetrics::new(&"hub".parse().expect("a name"))),
         answers: slots_for_answers(),
         outages: Arc::default(),
         refusals: super::super::refusals::Refusals::default(),

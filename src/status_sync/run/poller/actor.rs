@@ -84,11 +84,6 @@ impl Poller {
         self.context.guard.approve()
     }
 
-    /// Refreshes the gauges, before a scrape.
-    pub fn refresh(&self) {
-        self.context.reporter.refresh();
-    }
-
     /// Why no pass can begin.
     pub fn not_ready_because(&self) -> Option<NotReady> {
         self.context.not_ready_because()

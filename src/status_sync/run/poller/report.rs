@@ -133,11 +133,6 @@ impl Reporter {
         self.report.clone()
     }
 
-    /// Refreshes the gauges, before a scrape.
-    pub(super) fn refresh(&self) {
-        self.metrics.set_freshness(self.report.borrow().freshness());
-    }
-
     /// Begins the report of a run, and what the guard counts in it. Dropping the returned value ends both.
     pub(super) fn begin<'r>(&'r self, guard: &'r FamilyGuard) -> RunReport<'r> {
         guard.forget();
