@@ -270,14 +270,12 @@ fn refusals_fail_their_syncsets_alone_and_in_words_that_name_the_cause() {
         let told: Vec<_> =
             failures(&outcome).iter().map(|failure| (failure.reason, failure.message.as_str())).collect();
         let [missing, field, key, secret, kind] = told.as_slice() else { panic!("{told:?}") };
-        assert_eq!(
-            *missing,
-            (Reason::NamespaceMissing, "failed to apply resource 0: namespaces \"nowhere\" not found")
-        );
+        let expected = "failed to apply resource 0 (ConfigMap nowhere/site): namespaces \"nowhere\" not found";
+        assert_eq!(*missing, (Reason::NamespaceMissing, expected));
         assert!(field.0 == Reason::SchemaMismatch && field.1.contains(".unknown: field not declared"), "{field:?}");
         assert!(field.1.ends_with("; remove it, or use CreateOrUpdate"), "{field:?}");
         assert!(key.0 == Reason::Rejected && key.1.contains("a valid config key"), "{key:?}");
-        let expected = "failed to apply resource 0: HTTP 422 Invalid: data[.dockerconfigjson]";
+        let expected = "failed to apply resource 0 (Secret refusals/pull): HTTP 422 Invalid: data[.dockerconfigjson]";
         assert_eq!(*secret, (Reason::Rejected, expected));
         assert_eq!(kind.0, Reason::KindNotServed, "{kind:?}");
         assert!(edge.metadata(&config_maps(), "works").await.is_some());
@@ -295,8 +293,7 @@ fn who_may_do_nothing_fails_and_who_is_unknown_ends_the_pass() {
         let config = kubeconfig(edge.plane, UNPRIVILEGED);
         let outcome = State::new(connect(&config)).pass(&[&set], false).await.unwrap();
         let told = failures(&outcome);
-        let expected =
-            "failed to apply resource 0: configmaps \"site\" is forbidden: User \"unprivileged\" cannot get resource";
+        let expected = "failed to apply resource 0 (ConfigMap rights/site): configmaps \"site\" is forbidden: User \"unprivileged\" cannot get resource";
         assert!(told[0].reason == Reason::Forbidden && told[0].message.starts_with(expected), "{told:?}");
         let mut unknown = State::new(connect(&config.replace("unprivileged-on", "nobody-on")));
         let stop = unknown.pass(&[&set], false).await.unwrap_err();

@@ -112,7 +112,7 @@ fn an_object_that_is_throttled_alone_fails_and_the_others_are_sent() {
         let status = stage.status("west-1", "both", |status| status["syncSets"][1]["result"] == "Success").await;
         let failed = &status["syncSets"][0];
         assert_eq!((&failed["result"], &failed["reason"]), (&json!("Failure"), &json!("Rejected")), "{status}");
-        assert_eq!(failed["failureMessage"], "failed to apply resource 0: slow: TooManyRequests");
+        assert_eq!(failed["failureMessage"], "failed to apply resource 0 (ConfigMap ns/slow): slow: TooManyRequests");
         // In one pass, which ends with the other syncset. What has failed is tried again soon.
         let mut requests = server.requests();
         let end = requests.iter().position(|line| line.starts_with(&format!("{SENT}other"))).unwrap();

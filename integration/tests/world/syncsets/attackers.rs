@@ -176,7 +176,7 @@ fn values_of_secrets_are_never_shown() {
         let entry = &status["syncSets"][0];
         assert_eq!(entry["reason"], "Rejected", "{entry}");
         let message = entry["failureMessage"].as_str().unwrap();
-        assert!(message.starts_with("failed to apply secret 0: "), "{message}");
+        assert!(message.starts_with("failed to apply secret 0 (Secret "), "{message}");
         let plain = json!({"data": {".dockerconfigjson": base64(&json!({"auths": {canary: {}}}).to_string())}});
         stage.change(&stage.path("secrets", "source"), &plain).await;
         stage.succeeds("west-1", "base", 1).await;

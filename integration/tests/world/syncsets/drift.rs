@@ -118,7 +118,8 @@ fn what_is_deleted_after_each_creation_is_told_and_created_once_in_each_full_pas
             let entry = &status["syncSets"][0];
             let expected = if is_failing { json!("DeletedAgain") } else { json!(null) };
             assert_eq!(entry["reason"], expected, "{entry}");
-            assert!(!is_failing || entry["failureMessage"].as_str().unwrap().contains("a was gone again"), "{entry}");
+            let told = format!("(ConfigMap {}/a): it was gone again", stage.namespace);
+            assert!(!is_failing || entry["failureMessage"].as_str().unwrap().contains(&told), "{entry}");
         }
         // A change of something else says nothing of that.
         stage.wants("base", &[resources[0].clone(), stage.config_map("b", &json!({"b": "2"}))]).await;

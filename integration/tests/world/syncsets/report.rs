@@ -59,7 +59,10 @@ fn what_fails_is_in_the_status_and_what_is_applied_in_the_metrics() {
             "{found}"
         );
         assert!(
-            failing["cause"].as_str().unwrap().starts_with("SelectorSyncSet report-bad: failed to apply resource 0: ")
+            failing["cause"]
+                .as_str()
+                .unwrap()
+                .starts_with("SelectorSyncSet report-bad: failed to apply resource 0 (ConfigMap nowhere/a): ")
         );
         assert_eq!(failing["next_step"], "create the namespace, on the cluster or by a syncset", "{found}");
         assert!(found["dispatcher"]["holder"].is_string(), "{found}");

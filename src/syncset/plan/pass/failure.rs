@@ -8,14 +8,24 @@ use crate::syncset::plan::reason::Reason;
 use crate::syncset::plan::rows::Failure;
 use crate::syncset::plan::spec::Position;
 
-/// An object or a patch could not be sent.
+/// An object or a patch could not be sent, for a reason that says which one it is.
 pub(super) fn of_place(place: Position, reason: Reason, message: &str) -> Failure {
+    Failure { reason, message: format!("failed to apply {}: {message}", placed(place)) }
+}
+
+/// The same for a reason that does not say it.
+fn of_object(place: Position, object: &ObjectRef, reason: Reason, message: &str) -> Failure {
+    Failure { reason, message: format!("failed to apply {} ({object}): {message}", placed(place)) }
+}
+
+/// `resource 0`.
+fn placed(place: Position) -> String {
     let (noun, position) = match place {
         Position::Resource(position) => ("resource", position),
         Position::Secret(position) => ("secret", position),
         Position::Patch(position) => ("patch", position),
     };
-    Failure { reason, message: format!("failed to apply {noun} {position}: {message}") }
+    format!("{noun} {position}")
 }
 
 /// The cluster refused an object or a patch.
@@ -40,15 +50,13 @@ pub(super) fn of_refusal(place: Position, object: &ObjectRef, refused: &Refused)
     // Only a patch is taken with a field that the schema does not have; everything else has to be corrected.
     let is_unknown = reason == Reason::SchemaMismatch && refused.message.contains("field not declared in schema");
     let remedy = if is_unknown { "; remove it, or use CreateOrUpdate" } else { "" };
-    of_place(place, reason, &format!("{}{remedy}", refused.message))
+    of_object(place, object, reason, &format!("{}{remedy}", refused.message))
 }
 
 /// An object was created in each of the last full passes, and was gone in the next one.
 pub(super) fn of_absence(place: Position, object: &ObjectRef) -> Failure {
-    let name = &object.name;
-    let message =
-        format!("{name} was gone again, and was created again: something on the cluster deletes it each time");
-    of_place(place, Reason::DeletedAgain, &message)
+    let message = "it was gone again, and was created again: something on the cluster deletes it each time";
+    of_object(place, object, Reason::DeletedAgain, message)
 }
 
 /// An object that nobody wants could not be deleted.
@@ -104,7 +112,10 @@ mod tests {
             let refused = Refused { refusal, message: "told".to_owned() };
             let failure = of_refusal(place, &object(namespace), &refused);
             assert_eq!(failure.reason, reason, "{refusal:?}");
-            assert!(failure.message.contains("told"), "{failure:?}");
+            let noun = placed(place);
+            let slash = if namespace.is_empty() { "" } else { "/" };
+            let message = format!("failed to apply {noun} (ConfigMap {namespace}{slash}a): told");
+            assert_eq!(failure.message, message);
         }
     }
 }

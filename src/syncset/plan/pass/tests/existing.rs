@@ -213,7 +213,8 @@ fn a_conflict_over_the_object_that_is_ours_is_a_failure_and_changes_nothing() {
     let requests = pass(&mut world, &mut store, &after, false);
     assert_eq!(requests, ["APPLY ConfigMap default/a", "GET ConfigMap default/a"]);
     let failure = store.results[&after[0].id].failure.clone().expect("a failure");
-    assert_eq!((failure.reason, failure.message.as_str()), (Reason::Rejected, "failed to apply resource 0: conflict"));
+    let told = "failed to apply resource 0 (ConfigMap default/a): conflict";
+    assert_eq!((failure.reason, failure.message.as_str()), (Reason::Rejected, told));
     assert!(!store.applied[&(map("a"), after[0].id)].adopted);
     world.refusals.clear();
     assert_eq!(pass(&mut world, &mut store, &after, false), ["APPLY ConfigMap default/a"]);

@@ -158,9 +158,9 @@ fn the_last_syncset_sends_an_object_and_the_next_one_follows_when_it_drops_it() 
 
 #[test]
 fn a_syncset_stops_at_its_first_error_and_others_go_on() {
-    for (broken, sent) in [("APPLY ConfigMap default/a", 1), ("APPLY ConfigMap default/b", 2)] {
+    for (broken, sent) in [("ConfigMap default/a", 1), ("ConfigMap default/b", 2)] {
         let (mut world, mut store) = new();
-        world.refusals.insert(broken.to_owned(), Refusal::Forbidden);
+        world.refusals.insert(format!("APPLY {broken}"), Refusal::Forbidden);
         let sets = [base().maps(&["a", "b"]).patch(map("a"), "p"), set(SelectorSyncSet, "other").maps(&["z"])];
         let requests = pass(&mut world, &mut store, &sets, false);
         let of_base = requests.iter().filter(|line| !line.starts_with("GET") && !line.ends_with('z'));
@@ -168,7 +168,7 @@ fn a_syncset_stops_at_its_first_error_and_others_go_on() {
         assert_eq!(requests.last().map(String::as_str), Some("APPLY ConfigMap default/z"));
         let failure = store.results[&sets[0].id].failure.clone().expect("a failure");
         assert_eq!(failure.reason, Reason::Forbidden);
-        assert_eq!(failure.message, format!("failed to apply resource {}: forbidden", sent - 1));
+        assert_eq!(failure.message, format!("failed to apply resource {} ({broken}): forbidden", sent - 1));
         assert!(store.results[&sets[1].id].failure.is_none());
         // What is not known to have been sent is sent again.
         world.refusals.clear();
@@ -415,7 +415,7 @@ fn a_patch_is_sent_again_after_its_object_was_written_and_after_a_failure() {
     pass(&mut world, &mut store, &sets, false);
     let failure = store.results[&sets[0].id].failure.clone().expect("a failure");
     assert_eq!(failure.reason, Reason::PatchTargetMissing);
-    assert_eq!(failure.message, "failed to apply patch 1: notfound");
+    assert_eq!(failure.message, "failed to apply patch 1 (ConfigMap default/z): notfound");
     assert_eq!(pass(&mut world, &mut store, &sets, false), ["PATCH ConfigMap default/z"]);
     world.create(&map("z"));
     assert_eq!(pass(&mut world, &mut store, &sets, false), ["PATCH ConfigMap default/z"]);

@@ -39,7 +39,11 @@ fn what_is_throttled_alone_ends_two_passes_and_no_third() {
         }
         let failure = store.results[&sets[0].id].failure.clone().expect("a failure");
         assert_eq!(failure.reason, Reason::Rejected);
-        assert!(failure.message.starts_with("failed to apply resource 1: "), "{}", failure.message);
+        assert!(
+            failure.message.starts_with("failed to apply resource 1 (ConfigMap default/a2): "),
+            "{}",
+            failure.message
+        );
         // Once it is answered, it has to be throttled as often again.
         world.refusals.clear();
         let outcome = pass(&mut world, &mut store, &sets, progress);
