@@ -201,7 +201,7 @@ impl Postgres {
             "min_wal_size=32MB",
             "max_wal_size=96MB",
             // All tests of a suite share one server.
-            "max_connections=300",
+            "max_connections=600",
         ] {
             args.extend(["-c".into(), setting.into()]);
         }

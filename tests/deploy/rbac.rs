@@ -191,6 +191,14 @@ fn an_account_on_the_hub_gets_tokens_of_its_own_and_no_lasting_one() {
         assert_eq!(granted(&file), table(&[(&["create"], "", "serviceaccounts/token", name)]), "{file}");
         assert_eq!(documents(&file)[1]["subjects"][0]["name"], name, "{file}");
     }
+    let tokens = |directory: &str| documents(&format!("{directory}/policy-tokens.yaml"))[0]["spec"].clone();
+    let (edges, add_ons) = (tokens("deploy/hub"), tokens("deploy/side-car/hub"));
+    assert_eq!(
+        (&edges["matchConstraints"], edges["validations"][0]["expression"].as_str()),
+        (&add_ons["matchConstraints"], Some("object.spec.expirationSeconds <= 604800"))
+    );
+    assert_eq!(add_ons["validations"][0]["expression"], edges["validations"][0]["expression"]);
+    assert_eq!(add_ons["matchConditions"][0]["expression"], "request.userInfo.username.endsWith(\":add-on\")");
 }
 
 /// The job that renews a token, with the patches for the side-car.
@@ -225,7 +233,7 @@ fn the_policies_are_for_the_accounts_the_kinds_and_the_marks_of_the_configuratio
     let account = format!("\"system:serviceaccount:{}:\"", namespace.as_str().expect("a name"));
     let edge = document(&format!("{EDGE}/service-account.yaml"))["metadata"]["name"].clone();
     let edge = edge.as_str().expect("a name");
-    for file in ["policy", "policy-secrets", "policy-events"] {
+    for file in ["policy", "policy-secrets", "policy-events", "policy-tokens"] {
         let documents = documents(&format!("deploy/hub/{file}.yaml"));
         let [policy, binding] = &documents[..] else { panic!("{file}: a policy and its binding") };
         let name = &policy["metadata"]["name"];
@@ -236,7 +244,8 @@ fn the_policies_are_for_the_accounts_the_kinds_and_the_marks_of_the_configuratio
         );
         let condition = policy["spec"]["matchConditions"][0]["expression"].as_str().expect("an expression");
         assert!(condition.contains(&account), "{file}: {condition}");
-        assert!(super::text(&format!("deploy/hub/{file}.yaml")).contains("\"placement.towline.dev/edge\""), "{file}");
+        let of_the_label = super::text(&format!("deploy/hub/{file}.yaml")).contains("\"placement.towline.dev/edge\"");
+        assert_eq!(of_the_label, file != "policy-tokens", "{file}");
     }
     let policy = &documents("deploy/hub/policy.yaml")[0]["spec"];
     let rule = &policy["matchConstraints"]["resourceRules"][0];

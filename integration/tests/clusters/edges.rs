@@ -219,6 +219,8 @@ fn attacks() -> Vec<Attack> {
         object["spec"] = spec;
         object
     };
+    let token_for_ten_years =
+        json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 315_360_000}});
     let no_owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "none", "uid": "none"});
     let row = |what, method, path, body, refusal| Attack { what, method, path, body, refusal };
     let sync = "cloud.teleport.dev/sync-mallory";
@@ -261,6 +263,7 @@ fn attacks() -> Vec<Attack> {
         row("deletion of a Secret", "DELETE", secret("mallory-shop", SECRET), Value::Null, "neither creates nor deletes Secrets"),
         row("a new Secret", "POST", secret("mallory-shop", ""), new("Secret", "v1", "planted"), "neither creates nor deletes Secrets"),
         row("an Event in east's namespace", "POST", event("east-shop"), new_event("east-shop", "towline"), "the namespace does not have the label"),
+        row("a token for ten years", "POST", "/api/v1/namespaces/towline-edges/serviceaccounts/mallory/token".to_owned(), token_for_ten_years, "no token that is valid for longer than a week"),
         row("own spec by force", APPLY, own(), applied("orders", json!({"storage": "1Gi"})), "changes no spec"),
         row("east's spec by force", APPLY, database("east-shop", "orders"), applied("orders", json!({"storage": "1Gi"})), FOREIGN),
         row("creation by force", APPLY, database("mallory-shop", "planted"), applied("planted", json!({"engine": "postgres-17"})), "neither creates nor deletes"),
@@ -342,8 +345,8 @@ fn a_compromised_edge_changes_nothing_that_is_not_its_own_and_itself_no_spec() {
             }
         };
         let before = versions(&admin).await;
-        // The API server learns of roles and policies by watches of its own: one attack for each of the three policies.
-        for what in ["own spec", "an order to Argo CD", "an Event in another's name"] {
+        // The API server learns of roles and policies by watches of its own: one attack for each of the policies.
+        for what in ["own spec", "an order to Argo CD", "an Event in another's name", "a token for ten years"] {
             refuses(what).await;
         }
         all_are_refused().await;
