@@ -38,12 +38,12 @@ pub mod db {
 }
 pub mod documents {
     pub use crate::documents::{
-        Author, BlockingPool, Broker, BusObserver, Change, ClaimLimits, ClaimSlot, ClaimSlots, Claims, Compacted,
-        Compaction, ConnectionState, Continue, Counts, Document, Ending, Entry, Event, Expected, Fields, Filter,
-        Finished, Grant, Holder, Item, Keeps, Key, Keyring, Kind, LargeSlots, Leadership, ListError, ListQuery,
-        Migrated, Object, OpenError, Outcome, Page, Problem, ProblemKind, Purpose, Quota, Role, Row, SCHEMA, Shares,
-        Store, Tail, Taker, Template, TextBudget, Turns, Usage, Watch, WatchQuery, Work, WorkClaim, WorkConsumer,
-        WorkEnd, WorkQueue, WriteError, Writer, WriterHandle, compact, list, list_json, migrate, open, renumber,
+        Author, BlockingPool, Broker, BusObserver, Change, ClaimLimits, ClaimMix, ClaimOrder, ClaimSlot, ClaimSlots,
+        Claims, Compacted, Compaction, ConnectionState, Continue, Counts, Document, Ending, Entry, Event, Expected,
+        Fields, Filter, Finished, Grant, Holder, Item, Keeps, Key, Keyring, Kind, LargeSlots, Leadership, ListError,
+        ListQuery, Migrated, Object, OpenError, Outcome, Page, Problem, ProblemKind, Purpose, Quota, Role, Row, SCHEMA,
+        SlotOwner, Store, Tail, Template, TextBudget, Usage, Watch, WatchQuery, Work, WorkClaim, WorkConsumer, WorkEnd,
+        WorkQueue, WriteError, Writer, WriterHandle, compact, list, list_json, migrate, open, renumber,
     };
 }
 pub mod guard {
@@ -94,7 +94,8 @@ pub mod syncset {
     }
     pub mod dispatch {
         pub use crate::syncset::run::dispatch::{
-            Dispatch, DispatchError, DispatchObserver, Dispatcher, Rollouts, SuspendedSyncset, Turn, approve, suspended,
+            Batch, Dispatch, DispatchError, DispatchObserver, Dispatcher, Rollouts, SuspendedSyncset, approve,
+            suspended,
         };
     }
     pub mod kubeconfig {

@@ -51,7 +51,7 @@ pub trait Observe<K>: Send + Sync + 'static {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
     /// How many keys run at once, at least 1.
-    pub permits: usize,
+    pub slots: usize,
     /// No key is taken from the mailbox while so many are ready, at least 1. Keys whose retry is due come on top.
     pub waiting: usize,
     /// The delays of [`Outcome::Retry`] and of panics.
@@ -61,7 +61,7 @@ pub struct Limits {
 /// A dispatcher's queue at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Snapshot {
-    /// Keys that are ready and wait for a permit. Those in the mailbox are not counted.
+    /// Keys that are ready and wait for a slot. Those in the mailbox are not counted.
     pub waiting: usize,
     pub running: usize,
     /// Keys that wait for their delay.
@@ -133,11 +133,11 @@ struct Instance<K: Key, R, O> {
 
 impl<K: Key, R: Reconcile<K>, O: Observe<K>> Instance<K, R, O> {
     fn new(dispatcher: Dispatcher<R, O>, scope: Scope, inbox: KeyInbox<K>) -> Self {
-        let Limits { permits, backoff, .. } = dispatcher.limits;
+        let Limits { slots, backoff, .. } = dispatcher.limits;
         Self {
             dispatcher,
             scope,
-            schedule: Schedule::new(permits, backoff, rand::random()),
+            schedule: Schedule::new(slots, backoff, rand::random()),
             inbox,
             runs: FuturesUnordered::new(),
         }

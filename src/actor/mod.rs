@@ -109,22 +109,24 @@
 mod backoff;
 mod dispatcher;
 mod gate;
-mod halves;
 mod instance;
 mod mailbox;
 mod report;
 mod schedule;
+mod slots;
 mod supervisor;
 mod system;
 
 pub use backoff::{Backoff, RestartPolicy, sleep_until};
 pub use dispatcher::{Dispatcher, Limits, Observe, Reconcile, Snapshot};
 pub use gate::{Gate, GateHandle, GateState, gate};
-pub use halves::{Half, Halves, Held};
 pub use instance::Scope;
 pub use mailbox::{Gauge, Inbox, KeyInbox, KeyMailbox, Mailbox, key_mailbox, mailbox};
-pub use report::{ActorReport, BoxError, with_sources};
+#[cfg(test)]
+pub use report::ActorReport;
+pub use report::{BoxError, with_sources};
 pub use schedule::Outcome;
+pub use slots::{NoSlot, OwnSlots, Slot, Slots};
 pub use supervisor::{ChildSpec, Supervisor, SupervisorHandle};
 pub use system::{Liveness, run};
 

@@ -1,6 +1,6 @@
 //! Which key runs when: the dispatcher's rules, pure, with time passed in.
 //!
-//! Every known key is in exactly one phase. *Ready* keys wait for a permit in the order in which they became ready; *running*
+//! Every known key is in exactly one phase. *Ready* keys wait for a slot in the order in which they became ready; *running*
 //! keys hold one, and a request meanwhile marks them dirty; *retrying* keys wait for their delay. A key that waits for nothing
 //! but a request is not known.
 
@@ -15,7 +15,7 @@ use super::backoff::{Backoff, after};
 use super::mailbox::Key;
 
 pub(super) struct Schedule<K> {
-    permits: usize,
+    slots: usize,
     backoff: Backoff,
     random: StdRng,
     entries: HashMap<K, Entry>,
@@ -64,9 +64,9 @@ pub(super) struct Start<K> {
 }
 
 impl<K: Key> Schedule<K> {
-    pub(super) fn new(permits: usize, backoff: Backoff, seed: u64) -> Self {
+    pub(super) fn new(slots: usize, backoff: Backoff, seed: u64) -> Self {
         Self {
-            permits: permits.max(1),
+            slots: slots.max(1),
             backoff,
             random: StdRng::seed_from_u64(seed),
             entries: HashMap::new(),
@@ -98,9 +98,9 @@ impl<K: Key> Schedule<K> {
         true
     }
 
-    /// The next key to run, if one is ready and a permit is left.
+    /// The next key to run, if one is ready and a slot is left.
     pub(super) fn start(&mut self, now: Instant) -> Option<Start<K>> {
-        if self.running >= self.permits {
+        if self.running >= self.slots {
             return None;
         }
         let (since, key) = self.ready.pop_front()?;

@@ -1,7 +1,7 @@
 //! The supervisor: starts its children, restarts them when they fail, gives up when they fail too often, and drains them in
 //! order.
 //!
-//! State it owns: one slot for each child. Its own supervisor or handle sends to it (drain, report). What it sends: drains and
+//! State it owns: what it remembers of each child. Its own supervisor or handle sends to it (drain, report). What it sends: drains and
 //! reports to its children, its own end to its supervisor. Restart: one child at a time, with what its factory captured.
 //! Drain: the last started child first, one after the other.
 
@@ -118,7 +118,7 @@ impl ChildSpec {
 }
 
 /// What a supervisor remembers of one child, over all its instances.
-struct Slot {
+struct Child {
     name: String,
     path: String,
     /// Gone as soon as the child has ended for good: it holds the child's inbox open.
@@ -139,7 +139,7 @@ enum Phase {
     Ended,
 }
 
-impl Slot {
+impl Child {
     fn new(spec: ChildSpec, parent: &str) -> Self {
         Self {
             path: format!("{parent}/{}", spec.name),
@@ -195,9 +195,9 @@ impl Slot {
 pub struct Supervisor {
     path: String,
     /// Creates the children, once.
-    children: Option<Box<dyn FnOnce() -> Vec<ChildSpec>>>,
+    factory: Option<Box<dyn FnOnce() -> Vec<ChildSpec>>>,
     /// In the order of their start. None is ever removed: timers and futures hold indices.
-    slots: Vec<Slot>,
+    children: Vec<Child>,
     ending: Option<Ending>,
     /// Taken when the end is reported.
     exit: Option<oneshot::Sender<Exit>>,
@@ -219,21 +219,21 @@ impl Supervisor {
     }
 
     fn new(path: String, children: Box<dyn FnOnce() -> Vec<ChildSpec>>, exit: oneshot::Sender<Exit>) -> Self {
-        Self { path, children: Some(children), slots: Vec::new(), ending: None, exit: Some(exit) }
+        Self { path, factory: Some(children), children: Vec::new(), ending: None, exit: Some(exit) }
     }
 
     /// Starts a child, unless its gate is closed: then it waits. Returns whether it runs.
     fn start_child(&mut self, index: usize, context: &mut Context<Self>) -> bool {
-        let Some(slot) = self.slots.get_mut(index) else { return false };
-        let Some(spec) = &slot.spec else { return false };
-        if !slot.gate.as_ref().is_none_or(Gate::enter) {
-            slot.phase = Phase::Waiting;
+        let Some(child) = self.children.get_mut(index) else { return false };
+        let Some(spec) = &child.spec else { return false };
+        if !child.gate.as_ref().is_none_or(Gate::enter) {
+            child.phase = Phase::Waiting;
             return false;
         }
-        tracing::debug!(actor = %slot.path, "starting");
+        tracing::debug!(actor = %child.path, "starting");
         let (exit, exited) = oneshot::channel();
-        slot.phase = Phase::Running(spec.start(slot.path.clone(), exit));
-        let path = slot.path.clone();
+        child.phase = Phase::Running(spec.start(child.path.clone(), exit));
+        let path = child.path.clone();
         context.spawn(exited.into_actor(self).map(move |exit, supervisor, context| {
             supervisor.child_exited(index, exit.unwrap_or_else(|_| Exit::broken(&path)), context);
         }));
@@ -241,29 +241,29 @@ impl Supervisor {
     }
 
     fn child_exited(&mut self, index: usize, exit: Exit, context: &mut Context<Self>) {
-        let Some(slot) = self.slots.get_mut(index) else { return };
+        let Some(child) = self.children.get_mut(index) else { return };
         let Exit { reason, unfinished } = exit;
-        slot.last_exit = Some(reason.clone());
+        child.last_exit = Some(reason.clone());
         if let Some(ending) = &mut self.ending {
-            tracing::debug!(actor = %slot.path, %reason, "ended");
-            slot.end();
+            tracing::debug!(actor = %child.path, %reason, "ended");
+            child.end();
             ending.unfinished.extend(unfinished);
             self.drain_last(context);
             return;
         }
         match reason {
             ExitReason::Finished => {
-                tracing::info!(actor = %slot.path, %reason, "ended");
-                slot.end();
+                tracing::info!(actor = %child.path, %reason, "ended");
+                child.end();
             }
             // Only its gate asks a child to drain while the supervisor does not end.
             ExitReason::Drained | ExitReason::DrainTimedOut => {
-                tracing::debug!(actor = %slot.path, %reason, "ended at its gate");
+                tracing::debug!(actor = %child.path, %reason, "ended at its gate");
                 self.start_child(index, context);
             }
             // Not restarted, and its failure does not count against its budget.
-            reason if slot.wanted() != Wanted::Run => {
-                tracing::debug!(actor = %slot.path, %reason, "failed behind its closed gate");
+            reason if child.wanted() != Wanted::Run => {
+                tracing::debug!(actor = %child.path, %reason, "failed behind its closed gate");
                 self.start_child(index, context);
             }
             reason => self.child_failed(index, &reason, context),
@@ -272,20 +272,20 @@ impl Supervisor {
 
     /// Restarts a child or gives up.
     fn child_failed(&mut self, index: usize, reason: &ExitReason, context: &mut Context<Self>) {
-        let Some(slot) = self.slots.get_mut(index) else { return };
-        let Some(policy) = slot.spec.as_ref().map(|spec| spec.policy) else { return };
-        let Some(delay) = policy.after_failure(&mut slot.recent, Instant::now(), &mut rand::rng()) else {
-            tracing::error!(actor = %slot.path, %reason, budget = policy.budget, "restart budget exhausted, giving up");
-            slot.end();
-            let child = slot.path.clone();
-            self.end(ExitReason::Escalated { child }, Instant::now() + ESCALATION_GRACE, context);
+        let Some(child) = self.children.get_mut(index) else { return };
+        let Some(policy) = child.spec.as_ref().map(|spec| spec.policy) else { return };
+        let Some(delay) = policy.after_failure(&mut child.recent, Instant::now(), &mut rand::rng()) else {
+            tracing::error!(actor = %child.path, %reason, budget = policy.budget, "restart budget exhausted, giving up");
+            child.end();
+            let path = child.path.clone();
+            self.end(ExitReason::Escalated { child: path }, Instant::now() + ESCALATION_GRACE, context);
             return;
         };
-        tracing::warn!(actor = %slot.path, %reason, ?delay, "restarting");
-        slot.phase = Phase::BackingOff(context.run_later(delay, move |supervisor, context| {
+        tracing::warn!(actor = %child.path, %reason, ?delay, "restarting");
+        child.phase = Phase::BackingOff(context.run_later(delay, move |supervisor, context| {
             let runs = supervisor.start_child(index, context);
-            if let Some(slot) = supervisor.slots.get_mut(index) {
-                slot.restarts += u64::from(runs);
+            if let Some(child) = supervisor.children.get_mut(index) {
+                child.restarts += u64::from(runs);
             }
         }));
     }
@@ -302,8 +302,8 @@ impl Supervisor {
     }
 
     fn gate_moved(&mut self, index: usize, context: &mut Context<Self>) {
-        let Some(slot) = self.slots.get(index) else { return };
-        match (&slot.phase, slot.wanted()) {
+        let Some(child) = self.children.get(index) else { return };
+        match (&child.phase, child.wanted()) {
             (Phase::Waiting, Wanted::Run) => {
                 self.start_child(index, context);
             }
@@ -318,12 +318,12 @@ impl Supervisor {
 
     /// Begins to end: restarts no more children, and asks one after the other to drain.
     fn end(&mut self, reason: ExitReason, deadline: Instant, context: &mut Context<Self>) {
-        for slot in &mut self.slots {
-            if let Phase::BackingOff(timer) = &slot.phase {
+        for child in &mut self.children {
+            if let Phase::BackingOff(timer) = &child.phase {
                 context.cancel_future(*timer);
             }
-            if slot.controls().is_none() {
-                slot.end();
+            if child.controls().is_none() {
+                child.end();
             }
         }
         self.ending = Some(Ending { reason, deadline, unfinished: Vec::new() });
@@ -334,7 +334,7 @@ impl Supervisor {
     /// ignores a later deadline than it has. Ends when none runs.
     fn drain_last(&mut self, context: &mut Context<Self>) {
         let Some(ending) = &self.ending else { return };
-        let mut running = self.slots.iter().rev().filter_map(Slot::controls);
+        let mut running = self.children.iter().rev().filter_map(Child::controls);
         if let Some(last) = running.next() {
             let now = Instant::now();
             let left = ending.deadline.saturating_duration_since(now);
@@ -360,9 +360,9 @@ impl Actor for Supervisor {
 
     fn started(&mut self, context: &mut Self::Context) {
         // Here, so that a factory that panics breaks this supervisor and not its own.
-        for spec in self.children.take().map(|children| children()).into_iter().flatten() {
-            let (index, gate) = (self.slots.len(), spec.gate.clone());
-            self.slots.push(Slot::new(spec, &self.path));
+        for spec in self.factory.take().map(|create| create()).into_iter().flatten() {
+            let (index, gate) = (self.children.len(), spec.gate.clone());
+            self.children.push(Child::new(spec, &self.path));
             self.start_child(index, context);
             if let Some(gate) = gate {
                 self.follow_gate(index, gate, context);
@@ -390,7 +390,7 @@ impl Handler<Report> for Supervisor {
     type Result = ResponseFuture<ActorReport>;
 
     fn handle(&mut self, _: Report, _: &mut Self::Context) -> Self::Result {
-        let children: Vec<_> = self.slots.iter().map(Slot::report).collect();
+        let children: Vec<_> = self.children.iter().map(Child::report).collect();
         let report = ActorReport::new(&self.path, if self.ending.is_some() { "draining" } else { "running" });
         Box::pin(async move { ActorReport { children: join_all(children).await, ..report } })
     }

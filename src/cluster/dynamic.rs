@@ -25,7 +25,7 @@ use parking_lot::Mutex;
 
 use super::client::{Cluster, Limits};
 use super::connection::{Connection, Untrusted};
-use super::reply::ReplyRoom;
+use super::reply::ReplyBudgets;
 use crate::config::{ClusterName, DEFAULT_MAX_IN_FLIGHT};
 use crate::http::DeniedNetworks;
 
@@ -80,7 +80,7 @@ pub struct DynamicClusters {
 struct Untrusting {
     counted_as: &'static str,
     denied: DeniedNetworks,
-    replies: ReplyRoom,
+    replies: ReplyBudgets,
 }
 
 /// A cluster with one set of credentials. It goes with its last user.
@@ -115,7 +115,7 @@ impl DynamicClusters {
         denied: DeniedNetworks,
     ) -> Self {
         let limits = Limits { request_timeout, watch_timeout: WATCH_TIMEOUT, max_in_flight };
-        let untrusted = Untrusting { counted_as, denied, replies: ReplyRoom::of_bytes(UNTRUSTED_REPLIES) };
+        let untrusted = Untrusting { counted_as, denied, replies: ReplyBudgets::of_bytes(UNTRUSTED_REPLIES) };
         Self { entries: Arc::default(), limits, untrusted: Some(untrusted) }
     }
 

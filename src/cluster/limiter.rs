@@ -22,7 +22,7 @@ const LONGEST_HOLD: Duration = Duration::from_mins(1);
 
 struct LimiterState {
     limit: usize,
-    /// Permits in use beyond the current limit.
+    /// Slots in use beyond the current limit.
     surplus: usize,
     good: usize,
     /// How often the limit was halved.
@@ -30,9 +30,9 @@ struct LimiterState {
     hold_until: Option<Instant>,
 }
 
-/// The right to one request in flight.
-pub(super) struct Permit {
-    place: OwnedSemaphorePermit,
+/// A slot for one request in flight.
+pub(super) struct RequestSlot {
+    permit: OwnedSemaphorePermit,
     /// How often the limit had been halved when the request was sent.
     halvings: u64,
 }
@@ -71,8 +71,8 @@ impl Limiter {
         }
     }
 
-    /// Waits for room, and for the end of a hold.
-    pub(super) async fn acquire(&self) -> Option<Permit> {
+    /// Waits for a slot, and for the end of a hold.
+    pub(super) async fn acquire(&self) -> Option<RequestSlot> {
         loop {
             let hold = self.state.lock().hold_until;
             if let Some(until) = hold.filter(|until| *until > Instant::now()) {
@@ -80,21 +80,21 @@ impl Limiter {
                 continue;
             }
             // The semaphore is never closed.
-            let place = Arc::clone(&self.semaphore).acquire_owned().await.ok()?;
+            let permit = Arc::clone(&self.semaphore).acquire_owned().await.ok()?;
             let state = self.state.lock();
             // A hold may have begun while this waited.
             if state.hold_until.is_none_or(|until| until <= Instant::now()) {
-                return Some(Permit { place, halvings: state.halvings });
+                return Some(RequestSlot { permit, halvings: state.halvings });
             }
         }
     }
 
     /// Ends a request; `answer` is how the server answered it.
-    pub(super) fn done(&self, permit: Permit, answer: ServerAnswer) {
+    pub(super) fn done(&self, slot: RequestSlot, answer: ServerAnswer) {
         let mut state = self.state.lock();
         if let ServerAnswer::Throttled(retry_after) = answer {
             state.good = 0;
-            if permit.halvings == state.halvings {
+            if slot.halvings == state.halvings {
                 let lower = (state.limit / 2).max(1);
                 state.halvings += 1;
                 state.surplus += state.limit - lower;
@@ -120,7 +120,7 @@ impl Limiter {
         }
         if state.surplus > 0 {
             state.surplus -= 1;
-            permit.place.forget();
+            slot.permit.forget();
         }
     }
 
@@ -138,24 +138,24 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_429_halves_the_limit_and_good_answers_bring_it_back() {
         let limiter = Limiter::new(8);
-        let mut permits = Vec::new();
+        let mut slots = Vec::new();
         for _ in 0..8 {
-            permits.push(limiter.acquire().await.unwrap());
+            slots.push(limiter.acquire().await.unwrap());
         }
         assert!(limiter.acquire().now_or_never().is_none(), "a ninth must wait");
-        limiter.done(permits.pop().unwrap(), ServerAnswer::Throttled(None));
+        limiter.done(slots.pop().unwrap(), ServerAnswer::Throttled(None));
         assert_eq!(limiter.limit(), 4);
         for _ in 0..3 {
-            limiter.done(permits.pop().unwrap(), ServerAnswer::Other);
+            limiter.done(slots.pop().unwrap(), ServerAnswer::Other);
         }
         assert!(limiter.acquire().now_or_never().is_none(), "four are still in use");
-        limiter.done(permits.pop().unwrap(), ServerAnswer::Other);
+        limiter.done(slots.pop().unwrap(), ServerAnswer::Other);
         let again = limiter.acquire().now_or_never().expect("one of four is free").unwrap();
         limiter.done(again, ServerAnswer::Other);
-        drop(permits);
+        drop(slots);
         for _ in 0..RAISE_AFTER * 8 {
-            let permit = limiter.acquire().await.unwrap();
-            limiter.done(permit, ServerAnswer::Other);
+            let slot = limiter.acquire().await.unwrap();
+            limiter.done(slot, ServerAnswer::Other);
         }
         assert_eq!(limiter.limit(), 8);
     }
@@ -163,21 +163,21 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn refusals_of_one_round_trip_halve_the_limit_once() {
         let limiter = Limiter::new(64);
-        let mut permits = Vec::new();
+        let mut slots = Vec::new();
         for _ in 0..64 {
-            permits.push(limiter.acquire().await.unwrap());
+            slots.push(limiter.acquire().await.unwrap());
         }
-        for permit in permits {
-            limiter.done(permit, ServerAnswer::Throttled(None));
+        for slot in slots {
+            limiter.done(slot, ServerAnswer::Throttled(None));
         }
         assert_eq!(limiter.limit(), 32, "64 requests were sent before the first refusal");
         let mut sent_since = Vec::new();
-        while let Some(permit) = limiter.acquire().now_or_never() {
-            sent_since.push(permit.unwrap());
+        while let Some(slot) = limiter.acquire().now_or_never() {
+            sent_since.push(slot.unwrap());
         }
         assert_eq!(sent_since.len(), 32);
-        for permit in sent_since {
-            limiter.done(permit, ServerAnswer::Throttled(None));
+        for slot in sent_since {
+            limiter.done(slot, ServerAnswer::Throttled(None));
         }
         assert_eq!(limiter.limit(), 16, "32 were sent since");
     }
@@ -185,11 +185,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn retry_after_holds_every_request_back() {
         let limiter = Limiter::new(4);
-        let permit = limiter.acquire().await.unwrap();
-        limiter.done(permit, ServerAnswer::Throttled(Some(Duration::from_secs(3))));
+        let slot = limiter.acquire().await.unwrap();
+        limiter.done(slot, ServerAnswer::Throttled(Some(Duration::from_secs(3))));
         let before = Instant::now();
-        let permit = limiter.acquire().await.unwrap();
+        let slot = limiter.acquire().await.unwrap();
         assert_eq!(before.elapsed(), Duration::from_secs(3));
-        drop(permit);
+        drop(slot);
     }
 }

@@ -4,7 +4,7 @@
 //! and are sent then. So an unreachable cluster costs one connection attempt now and then, however many requests wait, and
 //! a cluster that answers again is noticed within half a second.
 //!
-//! All requests of such a cluster go this way, except for urgent ones. Those of [`Cluster::exchange_in_turn`](super::Cluster::exchange_in_turn) wait for as long
+//! All requests of such a cluster go this way, except for urgent ones. Those of [`Cluster::exchange_when_admitted`](super::Cluster::exchange_when_admitted) wait for as long
 //! as it takes, and also while the server answers with errors of its own, so that their senders need no back-off. All others
 //! wait no longer than their deadline, and an error of the server holds back none of them.
 
@@ -16,7 +16,7 @@ use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::time::Instant;
 
 use super::error::Error;
-use super::limiter::{Limiter, Permit};
+use super::limiter::{Limiter, RequestSlot};
 use crate::actor::{Backoff, sleep_until};
 
 /// Between two probes of a cluster that gives no answer. Most outages are restarts; the cap bounds how late their end is
@@ -51,24 +51,24 @@ impl Reachability {
     }
 }
 
-/// Whether the cluster answers, and whose turn it is to find out.
+/// Whether the cluster answers, and the one slot to find out.
 pub(super) struct Reach {
-    turn: Semaphore,
+    probe: Semaphore,
     state: watch::Sender<Reachability>,
 }
 
 /// The right to send a request. It ends with [`Cluster::done`](super::Cluster::done), or when it is dropped because the request was cancelled.
-pub(super) enum Pass<'a> {
+pub(super) enum Admission<'a> {
     /// Together with others, as many as the limiter allows.
-    Together(Permit),
+    Together(RequestSlot),
     Probe {
-        _turn: SemaphorePermit<'a>,
+        _slot: SemaphorePermit<'a>,
     },
 }
 
 impl Default for Reach {
     fn default() -> Self {
-        Self { turn: Semaphore::new(1), state: watch::Sender::new(Reachability::Up) }
+        Self { probe: Semaphore::new(1), state: watch::Sender::new(Reachability::Up) }
     }
 }
 
@@ -78,21 +78,21 @@ impl Reach {
         &'a self,
         limiter: &Limiter,
         patience: Option<Duration>,
-    ) -> Result<Pass<'a>, Arc<str>> {
+    ) -> Result<Admission<'a>, Arc<str>> {
         let mut state = self.state.subscribe();
         let mut impatient = pin!(sleep_until(patience.map(|time| Instant::now() + time)));
         loop {
             let Some((_, reason)) = self.down() else {
-                let permit = limiter.acquire().await.ok_or(SHUTTING_DOWN)?;
+                let slot = limiter.acquire().await.ok_or(SHUTTING_DOWN)?;
                 if self.down().is_none() {
-                    return Ok(Pass::Together(permit));
+                    return Ok(Admission::Together(slot));
                 }
                 continue;
             };
-            let turn = tokio::select! {
+            let slot = tokio::select! {
                 biased;
                 () = is_up(&mut state) => continue,
-                turn = self.turn.acquire() => turn.map_err(|_| SHUTTING_DOWN)?,
+                slot = self.probe.acquire() => slot.map_err(|_| SHUTTING_DOWN)?,
                 () = &mut impatient => return Err(reason),
             };
             // Read now: the probe before this one may have failed.
@@ -100,7 +100,7 @@ impl Reach {
             tokio::select! {
                 biased;
                 () = is_up(&mut state) => {}
-                () = tokio::time::sleep_until(next) => return Ok(Pass::Probe { _turn: turn }),
+                () = tokio::time::sleep_until(next) => return Ok(Admission::Probe { _slot: slot }),
                 () = &mut impatient => return Err(reason),
             }
         }

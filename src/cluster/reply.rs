@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::de::DeserializeOwned;
 
 use super::server_clock::skew_by;
-use crate::actor::{Half, Halves, Held};
+use crate::actor::{OwnSlots, Slot, Slots};
 
 /// The budget counts only what a body has beyond this. A reply with the metadata of one object is smaller.
 const UNCOUNTED: usize = 256 << 10;
@@ -55,20 +55,20 @@ pub(super) enum Unreadable {
 ///
 /// Nobody waits for it: a server that sends slowly would hold up those that wait, each with a part of its body in memory.
 #[derive(Clone, Debug)]
-pub(super) struct ReplyRoom(Halves);
+pub(super) struct ReplyBudgets(Slots);
 
 /// What the clusters of one owner get of it.
 #[derive(Clone, Debug)]
-pub(super) struct ReplyBudget(Half);
+pub(super) struct ReplyBudget(OwnSlots);
 
-impl ReplyRoom {
+impl ReplyBudgets {
     /// So many bytes for each owner, of which a body takes what it has beyond 256 KiB.
     pub(super) fn of_bytes(bytes: usize) -> Self {
-        Self(Halves::of_each(bytes / STEP))
+        Self(Slots::new(2 * (bytes / STEP).max(1)))
     }
 
     pub(super) fn budget(&self, owner: &str) -> ReplyBudget {
-        ReplyBudget(self.0.half(owner))
+        ReplyBudget(self.0.of(owner))
     }
 }
 
@@ -99,14 +99,15 @@ pub(super) trait Reading {
 pub(super) struct Whole<T> {
     body: Vec<u8>,
     budget: Option<ReplyBudget>,
-    /// What it has of the budget, until it has been read.
-    taken: Option<Held>,
+    /// What it has of the budget, until it has been read: so many steps, taken one after the other.
+    taken: Vec<Slot>,
+    steps: usize,
     of: PhantomData<fn() -> T>,
 }
 
 impl<T> Default for Whole<T> {
     fn default() -> Self {
-        Self { body: Vec::new(), budget: None, taken: None, of: PhantomData }
+        Self { body: Vec::new(), budget: None, taken: Vec::new(), steps: 0, of: PhantomData }
     }
 }
 
@@ -115,19 +116,16 @@ impl<T> Whole<T> {
     fn grow(&mut self, length: usize) -> Result<(), Unreadable> {
         let Some(ReplyBudget(budget)) = self.budget.as_ref().filter(|_| length > UNCOUNTED) else { return Ok(()) };
         let steps = (length - UNCOUNTED).div_ceil(STEP);
-        let missing = steps.saturating_sub(self.taken.as_ref().map_or(0, Held::units));
+        let missing = steps.saturating_sub(self.steps);
         if missing == 0 {
             return Ok(());
         }
-        let missing = u32::try_from(missing).unwrap_or(u32::MAX);
-        let Some(more) = budget.try_take(missing) else {
+        let Ok(more) = budget.try_take(u32::try_from(missing).unwrap_or(u32::MAX)) else {
             let text = format!("the answer has more than {} KiB, for which there is no room now", UNCOUNTED >> 10);
             return Err(Unreadable::TooMuch(text));
         };
-        match self.taken.as_mut() {
-            Some(taken) => taken.add(more),
-            None => self.taken = Some(more),
-        }
+        self.taken.push(more);
+        self.steps = steps;
         // By itself it would grow to twice its length, which is not counted.
         self.body.reserve_exact((UNCOUNTED + steps * STEP).saturating_sub(self.body.len()));
         Ok(())
@@ -199,8 +197,8 @@ mod tests {
     }
 
     #[test]
-    fn large_bodies_share_a_room_and_small_ones_need_none() {
-        let budget = ReplyRoom::of_bytes(3 * STEP).budget("team-a");
+    fn large_bodies_share_a_budget_and_small_ones_need_none() {
+        let budget = ReplyBudgets::of_bytes(3 * STEP).budget("team-a");
         let (mut one, mut other) = (counted(&budget), counted(&budget));
         one.take(&vec![b' '; UNCOUNTED]).unwrap();
         assert_eq!(budget.0.free(), 3);
@@ -220,9 +218,9 @@ mod tests {
     }
 
     #[test]
-    fn without_a_room_a_body_is_not_counted() {
+    fn without_a_budget_a_body_is_not_counted() {
         let mut whole = Whole::<IgnoredAny>::default();
         whole.take(&vec![b' '; UNCOUNTED + 9 * STEP]).unwrap();
-        assert!(whole.taken.is_none());
+        assert!(whole.taken.is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! The requests of a cluster: each is checked, waits for room, gets a deadline, and its outcome is classified.
+//! The requests of a cluster: each is checked, waits for a slot, gets a deadline, and its outcome is classified.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use super::kind::Kind;
 use super::limiter::ServerAnswer;
 use super::metadata::LONGEST_IDENTITY;
 use super::object::{Decoded, Managed, Object, ObjectKey};
-use super::reach::{Pass, SHUTTING_DOWN};
+use super::reach::{Admission, SHUTTING_DOWN};
 use super::reply::{Readable, Reading, Whole};
 use super::request::{JSON, Propagation, Request, Unsendable};
 
@@ -40,8 +40,8 @@ pub struct Written {
 /// When a request is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Urgency {
-    /// In turn, with the back-off of a cluster that does not answer.
-    InTurn,
+    /// With the others, and with the back-off of a cluster that does not answer.
+    WhenAdmitted,
     /// At once, because it may succeed now for a reason that the back-off does not know.
     AtOnce,
 }
@@ -218,9 +218,9 @@ impl Cluster {
         if self.shared.reach.is_none() || self.urgent.is_some() {
             return self.exchange(&connection, request, &asked, deadline, claim, reading).await;
         }
-        let pass = self.admit(Some(deadline)).await?;
+        let admission = self.admit(Some(deadline)).await?;
         let result = self.exchange(&connection, request, &asked, deadline, claim, reading).await;
-        self.done(pass, result.as_ref().err());
+        self.done(admission, result.as_ref().err());
         result
     }
 
@@ -252,18 +252,18 @@ impl Cluster {
         if let Some(deadline) = self.urgent {
             return self.exchange(&connection, message, &asked, deadline, claim, Whole::default()).await;
         }
-        // As with the claim: a request that waits for room is not sent if another cluster answers by then.
+        // As with the claim: a request that waits for a slot is not sent if another cluster answers by then.
         let identity = self.identity();
         let deadline = self.shared.limits.request_timeout;
-        let pass = self.admit(Some(deadline)).await?;
+        let admission = self.admit(Some(deadline)).await?;
         if let Some(uid) = identity.uid()
             && self.identity().uid() != Some(uid)
         {
-            self.done(pass, None);
+            self.done(admission, None);
             return Err(self.unavailable("it may be another cluster than before"));
         }
         let result = self.exchange(&connection, message, &asked, deadline, claim, Whole::default()).await;
-        self.done(pass, result.as_ref().err());
+        self.done(admission, result.as_ref().err());
         let Some(denied) = denials else { return result };
         match result {
             Err(Error::Forbidden { message, .. }) if denied.is_granted(&access()) => {
@@ -322,27 +322,27 @@ impl Cluster {
         }
     }
 
-    /// Waits for room, and without a session actor until the cluster [may be asked](super::reach): for so long if it does not answer.
-    pub(super) async fn admit(&self, patience: Option<Duration>) -> Result<Pass<'_>, Error> {
+    /// Waits for a slot, and without a session actor until the cluster [may be asked](super::reach): for so long if it does not answer.
+    pub(super) async fn admit(&self, patience: Option<Duration>) -> Result<Admission<'_>, Error> {
         let limiter = &self.shared.limiter;
-        let pass = match &self.shared.reach {
+        let admission = match &self.shared.reach {
             Some(reach) => reach.admit(limiter, patience).await,
-            None => limiter.acquire().await.map(Pass::Together).ok_or_else(|| SHUTTING_DOWN.into()),
+            None => limiter.acquire().await.map(Admission::Together).ok_or_else(|| SHUTTING_DOWN.into()),
         };
-        pass.map_err(|reason| self.unavailable(&reason))
+        admission.map_err(|reason| self.unavailable(&reason))
     }
 
-    /// Ends the pass of a request that failed in this way, if it did. After `Reach::answered`, which those who wait for
-    /// the pass go by.
-    pub(super) fn done(&self, pass: Pass<'_>, failure: Option<&Error>) {
-        if let Pass::Together(permit) = pass {
-            self.shared.limiter.done(permit, ServerAnswer::of(failure));
+    /// Ends the admission of a request that failed in this way, if it did. After `Reach::answered`, which those who wait for
+    /// the admission go by.
+    pub(super) fn done(&self, admission: Admission<'_>, failure: Option<&Error>) {
+        if let Admission::Together(slot) = admission {
+            self.shared.limiter.done(slot, ServerAnswer::of(failure));
         }
     }
 
     /// Sends a request when the cluster [may be asked](super::reach). The request is built at that moment, and its deadline counts
     /// from then on. Denials are not recorded: the caller decides when to ask again.
-    pub async fn exchange_in_turn<'r, T: DeserializeOwned>(
+    pub async fn exchange_when_admitted<'r, T: DeserializeOwned>(
         &self,
         request: impl FnOnce() -> Request<'r>,
         accept: &'static str,
@@ -355,9 +355,9 @@ impl Cluster {
             Ok(claim) => claim,
             Err(expired) => return failed(expired.into()),
         };
-        let pass = match urgency {
-            Urgency::InTurn => match self.admit(None).await {
-                Ok(pass) => Some(pass),
+        let admission = match urgency {
+            Urgency::WhenAdmitted => match self.admit(None).await {
+                Ok(admission) => Some(admission),
                 Err(error) => return failed(error),
             },
             Urgency::AtOnce => None,
@@ -373,8 +373,8 @@ impl Cluster {
             Some(reach) => reach.answered(failure, sent),
             None => self.answered(failure, sent),
         }
-        if let Some(pass) = pass {
-            self.done(pass, failure);
+        if let Some(admission) = admission {
+            self.done(admission, failure);
         }
         match answer {
             Ok((answer, skew)) => Exchange { sent, answer: Ok(answer), skew },

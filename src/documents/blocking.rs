@@ -53,10 +53,10 @@ impl BlockingPool {
         work: impl FnOnce() -> Result<T, E> + Send + 'static,
     ) -> Result<T, E> {
         // The semaphore is never closed.
-        let turn = Arc::clone(&self.0).acquire_owned().await.ok();
+        let slot = Arc::clone(&self.0).acquire_owned().await.ok();
         let done = tokio::task::spawn_blocking(move || {
-            // It takes its turn to the end, even if nobody waits for it any more.
-            let _turn = turn;
+            // It keeps its slot to the end, even if nobody waits for it any more.
+            let _slot = slot;
             work()
         });
         match done.await {
@@ -67,22 +67,22 @@ impl BlockingPool {
     }
 }
 
-/// One place in the process for work of which somebody else decides how long it takes, in the midst of what a thread of the runtime does and
+/// One slot of the process for work of which somebody else decides how long it takes, in the midst of what a thread of the runtime does and
 /// can't be moved to another one.
 #[derive(Debug, Default)]
-pub struct Aside(Mutex<()>);
+pub struct BlockingSlot(Mutex<()>);
 
-impl Aside {
+impl BlockingSlot {
     /// Does the work when nobody else does any here, while another thread takes over what this one has to do beside. Returns how long it took.
     pub fn run<T>(&self, work: impl FnOnce() -> T) -> (T, Duration) {
-        let in_turn = || {
-            let _turn = self.0.lock();
+        let alone = || {
+            let _slot = self.0.lock();
             let begun = Instant::now();
             (work(), begun.elapsed())
         };
         match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
-            Ok(RuntimeFlavor::MultiThread) => block_in_place(in_turn),
-            Ok(_) | Err(_) => in_turn(),
+            Ok(RuntimeFlavor::MultiThread) => block_in_place(alone),
+            Ok(_) | Err(_) => alone(),
         }
     }
 }
@@ -106,18 +106,18 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-    async fn what_is_done_aside_keeps_the_only_thread_of_the_runtime_from_nobody() {
+    async fn what_is_done_in_place_keeps_the_only_thread_of_the_runtime_from_nobody() {
         let (other_has_run, waits) = mpsc::sync_channel(1);
-        let aside = tokio::spawn(async move {
+        let done = tokio::spawn(async move {
             // It runs on the same thread as soon as that is free.
             tokio::spawn(async move { other_has_run.send(()).expect("the work listens") });
-            Aside::default().run(move || waits.recv_timeout(Duration::from_mins(1))).0
+            BlockingSlot::default().run(move || waits.recv_timeout(Duration::from_mins(1))).0
         });
-        assert_eq!(aside.await.expect("no panic"), Ok(()));
+        assert_eq!(done.await.expect("no panic"), Ok(()));
     }
 
     #[tokio::test]
-    async fn large_work_waits_for_its_turn_and_keeps_it_when_nobody_waits() {
+    async fn large_work_waits_for_a_slot_and_keeps_it_when_nobody_waits() {
         let blocking = BlockingPool::default();
         let (begun, mut beginnings) = tokio::sync::mpsc::channel(16);
         let mut waiting = Vec::new();
@@ -142,7 +142,7 @@ mod tests {
             async move { blocking.run(LARGE + 1, || Ok::<_, Problem>(7)).await }
         });
         end.send(()).expect("it waits");
-        assert_eq!(next.await.expect("no panic").expect("its turn has come"), 7);
+        assert_eq!(next.await.expect("no panic").expect("a slot is free"), 7);
         for (work, end) in waiting {
             end.send(()).expect("it waits");
             work.await.expect("no panic").expect("done");

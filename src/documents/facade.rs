@@ -106,7 +106,7 @@ impl Documents {
         }
         let (body, has_patches) = (body.clone(), body.has_elements(PATCHES));
         let needs_slot = has_patches && !slot.is_for_large();
-        let _slot = if needs_slot { self.slots.take(slot.taker()).await? } else { slot.clone() };
+        let _slot = if needs_slot { self.slots.take(slot.owner()).await? } else { slot.clone() };
         let check = move || check_without_key(&key, &body, faults).map(|()| key);
         if has_patches { self.blocking.apart(check).await } else { check() }
     }
@@ -122,7 +122,7 @@ impl Documents {
         bytes: usize,
         slot: LargeSlot,
     ) -> Result<Done, Problem> {
-        let is_limited = !slot.taker().is_administrator;
+        let is_limited = !slot.owner().is_administrator;
         // What can only add to the log costs no decision.
         if is_limited && !request.dry_run && matches!(request.action, Action::Create(_)) {
             self.changes.admit(&request.key.namespace)?;
@@ -131,7 +131,7 @@ impl Documents {
         let (asked, keyring) = (Arc::new(asked), Arc::clone(&self.keyring.borrow()));
         let request = &asked.request;
         let needs_slot = may_grow(request, None) && !slot.is_for_large();
-        let slot = if needs_slot { self.slots.take(slot.taker()).await? } else { slot };
+        let slot = if needs_slot { self.slots.take(slot.owner()).await? } else { slot };
         let read = || self.read(request, slot.clone());
         let decide = async |present| {
             let (asked, keyring) = (Arc::clone(&asked), Arc::clone(&keyring));
@@ -153,15 +153,15 @@ impl Documents {
         if slot.is_for_large() {
             return Ok((present, slot));
         }
-        let taker = slot.taker();
+        let owner = slot.owner();
         let length = present.as_ref().map_or(0, StoredRow::length);
         let length = if may_grow(request, present.as_ref()) { LARGEST.max(length) } else { length };
-        if let Ok(slot) = self.slots.try_take(length, taker) {
+        if let Ok(slot) = self.slots.try_take(length, owner) {
             return Ok((present, slot));
         }
         // Nobody waits with a large document in memory.
         drop(present);
-        let slot = self.slots.take(taker).await?;
+        let slot = self.slots.take(owner).await?;
         Ok((self.store.stored(key).await?, slot))
     }
 }

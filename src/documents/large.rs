@@ -5,8 +5,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::places::{Place, Places, Taker};
 use super::problem::Problem;
+use super::slots::{CallerSlots, SlotOwner};
+use crate::actor::Slot;
 
 /// How long a request waits for a slot. A change with a large document takes about a second, and a client as long to send a body.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -16,21 +17,21 @@ const RESERVED: usize = 8;
 /// Slots for large ones. Clones share them.
 #[derive(Clone, Debug)]
 pub struct LargeSlots {
-    places: Arc<Places>,
+    slots: CallerSlots,
     large: usize,
 }
 
 /// The slot of a large one, until its last clone is dropped, or none, which suffices for what is small; and whose it is.
 #[derive(Clone, Debug, Default)]
 pub struct LargeSlot {
-    taker: Taker,
-    place: Option<Arc<Place>>,
+    owner: SlotOwner,
+    slot: Option<Arc<Slot>>,
 }
 
 impl LargeSlots {
     /// So many, for what has more than `large` bytes. `what` they are, in the plural.
     pub fn new(what: &'static str, most: usize, large: usize) -> Self {
-        Self { places: Arc::new(Places::new(what, most, most / RESERVED)), large }
+        Self { slots: CallerSlots::new(what, most, most / RESERVED), large }
     }
 
     /// Whether so many bytes need a slot.
@@ -39,35 +40,35 @@ impl LargeSlots {
     }
 
     /// A slot for so many bytes, if they need one. It does not wait.
-    pub fn try_take(&self, bytes: usize, taker: Taker) -> Result<LargeSlot, Problem> {
+    pub fn try_take(&self, bytes: usize, owner: SlotOwner) -> Result<LargeSlot, Problem> {
         if !self.is_large(bytes) {
-            return Ok(LargeSlot::none(taker));
+            return Ok(LargeSlot::none(owner));
         }
-        let place = self.places.try_take(taker)?;
-        Ok(LargeSlot { taker, place: Some(Arc::new(place)) })
+        let slot = self.slots.try_take(owner)?;
+        Ok(LargeSlot { owner, slot: Some(Arc::new(slot)) })
     }
 
     /// A slot, as soon as there is one. Whoever waits should have nothing large in memory.
-    pub async fn take(&self, taker: Taker) -> Result<LargeSlot, Problem> {
-        let place = self.places.take(taker, PATIENCE).await?;
-        Ok(LargeSlot { taker, place: Some(Arc::new(place)) })
+    pub async fn take(&self, owner: SlotOwner) -> Result<LargeSlot, Problem> {
+        let slot = self.slots.take(owner, PATIENCE).await?;
+        Ok(LargeSlot { owner, slot: Some(Arc::new(slot)) })
     }
 }
 
 impl LargeSlot {
     /// None, for who has sent nothing large so far.
-    pub fn none(taker: Taker) -> Self {
-        Self { taker, place: None }
+    pub fn none(owner: SlotOwner) -> Self {
+        Self { owner, slot: None }
     }
 
     /// Whether it suffices for what is large.
     pub fn is_for_large(&self) -> bool {
-        self.place.is_some()
+        self.slot.is_some()
     }
 
     /// Whose it is.
-    pub fn taker(&self) -> Taker {
-        self.taker
+    pub fn owner(&self) -> SlotOwner {
+        self.owner
     }
 }
 
@@ -79,9 +80,9 @@ mod tests {
     const LARGE: usize = 100;
 
     #[tokio::test(start_paused = true)]
-    async fn a_large_one_has_its_place_until_all_its_clones_are_gone_and_small_ones_need_none() {
+    async fn a_large_one_has_its_slot_until_all_its_clones_are_gone_and_small_ones_need_none() {
         let slots = LargeSlots::new("large ones", 1, LARGE);
-        let anybody = Taker::default();
+        let anybody = SlotOwner::default();
         let slot = slots.take(anybody).await.expect("there is one");
         let clone = slot.clone();
         drop(slot);

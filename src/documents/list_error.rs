@@ -34,7 +34,7 @@ pub enum ListError {
     TailBehind { within: Duration },
     /// Too many other watches are reading documents or the log. Another attempt may succeed.
     #[error("other watches were reading for {}", humantime::format_duration(*.within))]
-    NoTurn { within: Duration },
+    NoSlot { within: Duration },
     #[error(transparent)]
     ShutsDown(#[from] ShutsDown),
 }
@@ -58,7 +58,7 @@ impl From<ListError> for Problem {
             | ListError::Gap
             | ListError::Row(_)
             | ListError::TailBehind { .. }
-            | ListError::NoTurn { .. }
+            | ListError::NoSlot { .. }
             | ListError::ShutsDown(_) => {
                 Self::new(ProblemKind::Unavailable, title).retry_after(RETRY_AFTER).caused_by(error, is_outage)
             }

@@ -39,13 +39,13 @@ mod namespace_pattern;
 mod object;
 mod operations;
 mod patch_text;
-mod places;
 mod problem;
 mod restored;
 mod schema;
 mod selected;
 mod selector;
 mod shared;
+mod slots;
 mod store;
 mod syncset_health;
 mod tail;
@@ -54,7 +54,7 @@ mod validate;
 mod work;
 mod writer;
 
-pub use blocking::{Aside, BlockingPool, ShutsDown};
+pub use blocking::{BlockingPool, BlockingSlot, ShutsDown};
 pub use body::{Body, Manifest, manifests_of_json, manifests_of_yaml, sizes};
 pub use bus::{Broker, BusObserver, ConnectionState, Purpose, Relay};
 pub use changes::Changes;
@@ -76,7 +76,7 @@ pub use namespace_pattern::NamespacePattern;
 pub use object::{Object, WeakObject};
 pub use operations::Operations;
 pub use patch_text::{PatchForm, PatchReader, has_owners};
-pub use places::{Place, Places, Taker};
+pub use slots::{CallerSlots, SlotOwner};
 pub use problem::{Cause, Fault, Problem, ProblemKind};
 pub use restored::{IS_WHOLE, renumber};
 pub use schema::{Migrated, SCHEMA, SchemaState, migrate};
@@ -91,7 +91,7 @@ pub use validate::{
     is_directive, is_forbidden_kind, is_kind, is_path_segment, key_of_body, requirements_of,
 };
 pub use work::{
-    ClaimLimits, ClaimSlot, ClaimSlots, Counts, Finished, Namespaces, Shares, Turns, Work, WorkConsumer, WorkEnd,
+    ClaimLimits, ClaimMix, ClaimOrder, ClaimSlot, ClaimSlots, Counts, Finished, Namespaces, Work, WorkConsumer, WorkEnd,
     WorkQueue,
 };
 pub use writer::{WriteError, Writer, WriterHandle};

@@ -1,7 +1,7 @@
 //! A server for any [`Router`], with bounded connections and deadlines ([`Limits`]).
 //!
 //! A client that is slow with the head of a request, or takes nothing of an answer, loses its connection. What a request may take
-//! (its body, its place among others) is its route's business.
+//! (its body, its slot among others) is its route's business.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -96,31 +96,31 @@ impl Server {
         let acceptor = tls.as_ref().map(ServerTls::acceptor);
         let reloading = keep_up_to_date(tls.as_ref().map(ServerTls::certificate));
         tokio::pin!(reloading);
-        let places = Arc::new(Semaphore::new(limits.most_connections));
+        let slots = Arc::new(Semaphore::new(limits.most_connections));
         let Limits { most_connections, farewell, .. } = limits;
         let service = Arc::new(Service { limits, refused_head, acceptor, router, stop: stop.clone() });
         let mut connections = JoinSet::new();
         let mut told: Option<Instant> = None;
         loop {
             let accepted = async {
-                if places.available_permits() == 0 && told.is_none_or(|told| told.elapsed() > TELL_AGAIN) {
+                if slots.available_permits() == 0 && told.is_none_or(|told| told.elapsed() > TELL_AGAIN) {
                     told = Some(Instant::now());
                     tracing::warn!(server = name, most_connections, "all connections are in use, further clients wait");
                 }
-                let place = Arc::clone(&places).acquire_owned().await;
-                listener.accept().await.map(|(stream, peer)| (stream, peer, place))
+                let slot = Arc::clone(&slots).acquire_owned().await;
+                listener.accept().await.map(|(stream, peer)| (stream, peer, slot))
             };
             tokio::select! {
                 () = stop.cancelled() => break,
                 accepted = accepted => match accepted {
-                    Ok((stream, peer, place)) => {
+                    Ok((stream, peer, slot)) => {
                         let service = Arc::clone(&service);
                         connections.spawn(async move {
                             if let Err(reason) = service.converse(stream, peer).await {
                                 let source = std::error::Error::source(&reason);
                                 tracing::debug!(server = name, %peer, %reason, source, "connection ended");
                             }
-                            drop(place);
+                            drop(slot);
                         });
                     }
                     Err(error) => {

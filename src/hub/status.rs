@@ -106,7 +106,7 @@ impl status::Section for HubReport {
             "listening": tail.is_listening,
             "unreadable_rows": tail.unreadable,
             "ring": {"events": tail.ring.0, "bytes": tail.ring.1},
-            "watches": hub.watches.count(),
+            "watches": hub.watches.taken(),
             "waiting_bytes": hub.handle.waiting_bytes(),
             "holder": hub.holder.as_str(),
             "claims": claims.collect::<Vec<_>>(),
@@ -118,6 +118,6 @@ impl status::Section for HubReport {
     }
 
     fn refresh(&self) {
-        self.0.metrics.set_watchers(self.0.watches.count());
+        self.0.metrics.set_watchers(self.0.watches.taken());
     }
 }

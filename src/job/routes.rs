@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use utoipa::ToSchema;
 use utoipa::openapi::{RefOr, Schema};
 
-use crate::documents::{Author, Problem, ProblemKind, Taker};
+use crate::documents::{Author, Problem, ProblemKind, SlotOwner};
 
 /// The routes that jobs have mounted, and what they say of documents that are applied.
 #[derive(Default)]
@@ -66,8 +66,8 @@ pub trait Rights: Send + Sync {
 #[derive(Clone)]
 pub struct ApiRequest {
     pub rights: Arc<dyn Rights>,
-    /// Whose places it takes of what there are few of.
-    pub taker: Taker,
+    /// Whose slots it takes of what there are few of.
+    pub slot_owner: SlotOwner,
     /// Who asks, for the record.
     pub author: Author,
     /// The variables of the path by name. Their values are whatever the caller has written.

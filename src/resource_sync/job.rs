@@ -282,8 +282,8 @@ fn wire_one(config: &SyncConfig, watches: &mut WatchRegistry, keeping: &Keeping,
     let watches = Watches { remote, local, namespaces, secrets, remote_secrets };
     let section = Section::new(config.clone(), watches, requests, event_mailbox, fence, keeping);
     let queue = Arc::new(QueueMetrics::new(&config.name));
-    let permits = section.remote_cluster().max_in_flight().max(section.local_cluster().max_in_flight());
-    let limits = Limits { permits, waiting: READY, backoff: BACKOFF };
+    let slots = section.remote_cluster().max_in_flight().max(section.local_cluster().max_in_flight());
+    let limits = Limits { slots, waiting: READY, backoff: BACKOFF };
     let dispatcher = Dispatcher::new(Arc::clone(&section), Arc::clone(&queue), limits);
     let report = Arc::new(SyncReport::new(Arc::clone(&section), dispatcher.clone(), queue));
     WiredSection { section, dispatcher, inbox, events, report }

@@ -212,14 +212,14 @@ fn wire(config: &StatusSyncConfig, wiring: &mut Wiring<'_>) -> WiredStatusSync {
     let hub = watches.cluster(&cluster);
     let hub = fence.as_ref().map_or_else(|| hub.clone(), |fence| hub.under(fence));
     let store = StateStore::new(config, hub.clone(), keeping);
-    let permits = Arc::new(Semaphore::new(hub.max_in_flight()));
+    let slots = Arc::new(Semaphore::new(hub.max_in_flight()));
     let database = Database::new(config.database.clone()).answering_within(config.statement_timeout);
     let identification =
         Arc::new(HubIdentification::new(config.name.clone(), hub, store, database.clone(), config.families.clone()));
     let (event_mailbox, events) = mailbox(EVENT_CAPACITY);
     let shared = Arc::new(SectionContext {
         database,
-        permits,
+        slots,
         interval: config.interval,
         namespace: config.watch_namespace.clone(),
         any_rows: watch::Sender::new(false),

@@ -13,7 +13,7 @@ use super::plan::health::HealthState;
 use super::plan::spec::Behavior;
 use super::run::applied::{Applied, MOST_LABELS, SelectorApplied};
 use super::run::counts::{Counted, RolloutGroup};
-use super::run::dispatch::{DispatchObserver, Turn};
+use super::run::dispatch::{Batch, DispatchObserver};
 use super::run::work::{First, WorkObserver};
 use crate::config::SectionName;
 use crate::guard::{self, GuardedChange};
@@ -190,8 +190,8 @@ impl WorkObserver for SyncsetMetrics {
 }
 
 impl DispatchObserver for SyncsetMetrics {
-    fn dispatched(&self, turn: Turn) {
-        self.queue.asked(turn.asked);
+    fn dispatched(&self, batch: Batch) {
+        self.queue.asked(batch.asked);
     }
 }
 

@@ -8,9 +8,9 @@ use super::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn schedule(permits: usize) -> Schedule<&'static str> {
+fn schedule(slots: usize) -> Schedule<&'static str> {
     let backoff = Backoff { first: SECOND, cap: SECOND * 4, jitter: 0.0 };
-    Schedule::new(permits, backoff, 7)
+    Schedule::new(slots, backoff, 7)
 }
 
 fn started(schedule: &mut Schedule<&'static str>, now: Instant) -> Vec<&'static str> {
@@ -18,7 +18,7 @@ fn started(schedule: &mut Schedule<&'static str>, now: Instant) -> Vec<&'static 
 }
 
 #[test]
-fn keys_start_in_the_order_of_their_first_request_while_permits_last() {
+fn keys_start_in_the_order_of_their_first_request_while_slots_last() {
     let now = Instant::now();
     let mut schedule = schedule(2);
     for key in ["a", "b", "a", "c"] {
@@ -96,9 +96,9 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// Plays steps against a schedule, and checks the laws after each.
-fn play(steps: impl IntoIterator<Item = Step>, permits: usize) {
+fn play(steps: impl IntoIterator<Item = Step>, slots: usize) {
     let backoff = Backoff::new(Duration::from_millis(5), Duration::from_secs(1));
-    let mut schedule = Schedule::new(permits, backoff, 11);
+    let mut schedule = Schedule::new(slots, backoff, 11);
     let mut now = Instant::now();
     // Keys requested and not yet started since; keys running.
     let mut requested: HashSet<u16> = HashSet::new();
@@ -133,7 +133,7 @@ fn play(steps: impl IntoIterator<Item = Step>, permits: usize) {
             assert!(requested.remove(&key) | retrying.remove(&key), "{key} started for nothing");
             running.push(key);
         }
-        assert!(running.len() <= permits);
+        assert!(running.len() <= slots);
         assert_eq!(schedule.running(), running.len());
         let known = schedule.ready() + schedule.running() + schedule.retrying();
         assert_eq!(schedule.entries.len(), known, "a key that waits for nothing is kept");
@@ -158,8 +158,8 @@ proptest! {
     #[test]
     fn no_key_runs_twice_at_once_and_no_request_is_lost(
         steps in proptest::collection::vec(step(), 0..400),
-        permits in 1_usize..20,
+        slots in 1_usize..20,
     ) {
-        play(steps, permits);
+        play(steps, slots);
     }
 }

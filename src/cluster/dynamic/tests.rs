@@ -82,7 +82,7 @@ async fn reply(stream: &mut TcpStream, body: &str) {
 async fn get(cluster: &Cluster) -> Result<Value, Error> {
     let (kind, key) = (Kind::lease(), ObjectKey::new("n", "a"));
     let request = || Request::get(&kind, &key);
-    cluster.exchange_in_turn(request, PARTIAL_METADATA, WITHIN, Urgency::InTurn).await.answer
+    cluster.exchange_when_admitted(request, PARTIAL_METADATA, WITHIN, Urgency::WhenAdmitted).await.answer
 }
 
 async fn is_closed(mut stream: TcpStream) -> bool {

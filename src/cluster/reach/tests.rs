@@ -38,10 +38,10 @@ async fn list(cluster: &Cluster) -> Result<Vec<Value>, Error> {
     Ok(found)
 }
 
-async fn in_turn(cluster: &Cluster) -> Result<IgnoredAny, Error> {
+async fn when_admitted(cluster: &Cluster) -> Result<IgnoredAny, Error> {
     let (kind, key) = (Kind::lease(), ObjectKey::new("n", "a"));
     let request = || Request::get(&kind, &key);
-    cluster.exchange_in_turn(request, PARTIAL_METADATA, DEADLINE, Urgency::InTurn).await.answer
+    cluster.exchange_when_admitted(request, PARTIAL_METADATA, DEADLINE, Urgency::WhenAdmitted).await.answer
 }
 
 /// Whether a request is still under way when everything has happened that needs no time.
@@ -126,7 +126,7 @@ async fn a_lease_that_expires_while_a_request_waits_keeps_it_from_being_sent() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_of_the_server_holds_back_only_requests_that_are_sent_in_turn() {
+async fn an_error_of_the_server_holds_back_only_requests_that_wait_to_be_admitted() {
     let (cluster, script) = scripted();
     script.answer(|_| (500, Value::Null));
     let begun = Instant::now();
@@ -134,8 +134,8 @@ async fn an_error_of_the_server_holds_back_only_requests_that_are_sent_in_turn()
         assert!(matches!(write(&cluster).await, Err(Error::Server { .. })));
     }
     assert_eq!((script.asked().len(), begun.elapsed()), (5, Duration::ZERO));
-    assert!(matches!(in_turn(&cluster).await, Err(Error::Server { .. })));
-    assert!(waits(in_turn(&cluster)).await, "it does not wait for its turn");
+    assert!(matches!(when_admitted(&cluster).await, Err(Error::Server { .. })));
+    assert!(waits(when_admitted(&cluster)).await, "it does not wait");
     assert_eq!(script.asked().len(), 1);
 }
 
@@ -166,12 +166,12 @@ async fn a_denial_is_not_remembered_where_nobody_asks_again() {
 async fn a_429_halves_the_number_of_requests_that_are_sent_in_turn_together() {
     let (cluster, script) = scripted();
     script.answer(|_| (429, Value::Null));
-    assert!(matches!(in_turn(&cluster).await, Err(Error::Throttled { .. })));
+    assert!(matches!(when_admitted(&cluster).await, Err(Error::Throttled { .. })));
     script.answer(|_| (200, object()));
-    in_turn(&cluster).await.unwrap();
+    when_admitted(&cluster).await.unwrap();
     script.asked();
     script.answer(|_| (0, Value::Null));
-    let many = futures::future::join_all((0..MOST).map(|_| in_turn(&cluster)));
+    let many = futures::future::join_all((0..MOST).map(|_| when_admitted(&cluster)));
     assert!(waits(many).await);
     assert_eq!(script.asked().len(), MOST / 2);
 }

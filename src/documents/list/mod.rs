@@ -19,7 +19,7 @@ use super::kind::Kind;
 use super::large::{LargeSlot, LargeSlots};
 use super::list_error::ListError;
 use super::object::Object;
-use super::places::Taker;
+use super::slots::SlotOwner;
 use super::problem::Problem;
 use crate::cluster::full_text;
 use crate::db::{Database, Row, column};
@@ -73,10 +73,10 @@ pub async fn list_json(
     database: &Database,
     blocking: &BlockingPool,
     query: &ListQuery,
-    (slots, taker): (&LargeSlots, Taker),
+    (slots, owner): (&LargeSlots, SlotOwner),
 ) -> Result<(Page<Vec<u8>>, LargeSlot), Problem> {
     let rows = Rows::fetch(database, query, MAX_BYTES).await?;
-    let slot = slots.try_take(rows.bytes(), taker)?;
+    let slot = slots.try_take(rows.bytes(), owner)?;
     let fields = query.fields;
     let add = move |items: &mut Vec<u8>, item: &Item<'_>| {
         if !items.is_empty() {

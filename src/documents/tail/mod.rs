@@ -27,7 +27,8 @@ use tokio::time::timeout;
 use super::blocking::BlockingPool;
 use super::changes::Changes;
 use super::list_error::ListError;
-use super::places::{Place, Places, Taker};
+use super::slots::{CallerSlots, SlotOwner};
+use crate::actor::Slot;
 use crate::db::{self, Database};
 use ring::Ring;
 
@@ -47,9 +48,9 @@ const PAGE_BYTES: usize = 128 * 1024;
 const MOST_LARGE: usize = 8;
 /// Most watches that read documents or the log at the same time.
 const MOST_READERS: usize = 8;
-/// How long a watch that starts waits for the tail, and for its turn to read. As long as a request waits for a connection.
+/// How long a watch that starts waits for the tail, and for a slot to read. As long as a request waits for a connection.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long a watch that has begun waits for its turn to read on. Longer: its client would begin again with the first page. As long as
+/// How long a watch that has begun waits for a slot to read on. Longer: its client would begin again with the first page. As long as
 /// a watch may take no byte.
 const LATER_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -63,13 +64,13 @@ struct Shared {
     progress: latest::Sender<Progress>,
     /// How often a watch has asked for a read.
     wanted: latest::Sender<u64>,
-    readers: Places,
+    readers: CallerSlots,
     /// Where the large documents of a state are printed, and large rows of the log that watches resume before are read.
     blocking: BlockingPool,
     /// Rows of the log that the tail could not read.
     unreadable: AtomicU64,
     /// Slots for pages and windows with large documents.
-    large: Places,
+    large: CallerSlots,
     /// Where the rows of each namespace are counted.
     changes: Option<Changes>,
     /// Until the end of the log is reached after a start: what is read is older, and counted by nobody or before.
@@ -125,10 +126,10 @@ impl Tail {
             ring: RwLock::new(Ring::new(bytes)),
             progress: latest::Sender::default(),
             wanted: latest::Sender::default(),
-            readers: Places::new("watches that read", readers, usize::from(readers > 1)),
+            readers: CallerSlots::new("watches that read", readers, usize::from(readers > 1)),
             blocking: BlockingPool::default(),
             unreadable: AtomicU64::new(0),
-            large: Places::new("watches with large documents", MOST_LARGE, 1),
+            large: CallerSlots::new("watches with large documents", MOST_LARGE, 1),
             changes,
             refills: AtomicBool::new(true),
         }))
@@ -163,8 +164,8 @@ impl Tail {
         self.until(|progress| progress.served >= number).await
     }
 
-    /// Waits for its turn to read documents or the log, while the versions are those of this epoch, and not longer than this.
-    async fn turn(&self, taker: Taker, epoch: u64, within: Duration) -> Result<Place, ListError> {
+    /// Waits for a slot to read documents or the log, while the versions are those of this epoch, and not longer than this.
+    async fn read_slot(&self, owner: SlotOwner, epoch: u64, within: Duration) -> Result<Slot, ListError> {
         let mut progress = self.0.progress.subscribe();
         let restarted = async {
             // The sender lives as long as this handle.
@@ -173,7 +174,7 @@ impl Tail {
         tokio::select! {
             biased;
             () = restarted => Err(ListError::Gone),
-            turn = self.0.readers.take(taker, within) => turn.map_err(|_| ListError::NoTurn { within }),
+            slot = self.0.readers.take(owner, within) => slot.map_err(|_| ListError::NoSlot { within }),
         }
     }
 

@@ -1,4 +1,4 @@
-//! What a watch reads from the database, in its turn.
+//! What a watch reads from the database, with a slot.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,11 +8,12 @@ use tokio::time::Instant;
 use super::entry::Entry;
 use super::window::{self, Window};
 use super::{PAGE_BYTES, Shared, Tail};
+use crate::actor::Slot;
 use crate::documents::filter::Filter;
 use crate::documents::list::{self, ListQuery, Page};
 use crate::documents::list_error::ListError;
 use crate::documents::object::Object;
-use crate::documents::places::{Place, Taker};
+use crate::documents::slots::SlotOwner;
 
 pub(super) enum Wanted {
     /// A page of the state.
@@ -29,9 +30,9 @@ pub(super) enum Found {
 /// For whom it is read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reader {
-    pub(super) taker: Taker,
+    pub(super) owner: SlotOwner,
     pub(super) epoch: u64,
-    /// How long it waits for its turn, and for a place.
+    /// How long it waits for a slot to read, and for one for large documents.
     pub(super) patience: Duration,
 }
 
@@ -57,30 +58,30 @@ impl Found {
 }
 
 impl Tail {
-    /// Reads for the client of a watch. What has a large document needs a place, until the client has taken it. Without one it is dropped,
+    /// Reads for the client of a watch. What has a large document needs a slot, until the client has taken it. Without one it is dropped,
     /// and read again when there is one.
-    pub(super) async fn read(&self, wanted: Wanted, reader: Reader) -> Result<(Found, Option<Place>), ListError> {
-        let Reader { taker, epoch, patience } = reader;
-        let no_turn = || ListError::NoTurn { within: patience };
+    pub(super) async fn read(&self, wanted: Wanted, reader: Reader) -> Result<(Found, Option<Slot>), ListError> {
+        let Reader { owner, epoch, patience } = reader;
+        let no_slot = || ListError::NoSlot { within: patience };
         let until = Instant::now() + patience;
-        let mut place = None;
+        let mut large = None;
         loop {
             {
                 let left = until.saturating_duration_since(Instant::now());
-                let turn = self.turn(taker, epoch, left).await;
-                let _turn =
-                    turn.map_err(|error| if let ListError::NoTurn { .. } = error { no_turn() } else { error })?;
+                let slot = self.read_slot(owner, epoch, left).await;
+                let _slot =
+                    slot.map_err(|error| if let ListError::NoSlot { .. } = error { no_slot() } else { error })?;
                 let found = wanted.read(&self.0).await?;
                 let is_small = found.bytes() <= 2 * PAGE_BYTES;
-                if !is_small && place.is_none() {
-                    place = self.0.large.try_take(taker).ok();
+                if !is_small && large.is_none() {
+                    large = self.0.large.try_take(owner).ok();
                 }
-                if is_small || place.is_some() {
-                    return Ok((found, place.filter(|_| !is_small)));
+                if is_small || large.is_some() {
+                    return Ok((found, large.filter(|_| !is_small)));
                 }
             }
             let left = until.saturating_duration_since(Instant::now());
-            place = Some(self.0.large.take(taker, left).await.map_err(|_| no_turn())?);
+            large = Some(self.0.large.take(owner, left).await.map_err(|_| no_slot())?);
         }
     }
 }

@@ -13,10 +13,11 @@ use super::event::{Ending, Event};
 use super::reading::{Found, Reader, Wanted};
 use super::ring::{Next, Start};
 use super::{LATER_PATIENCE, PATIENCE, Progress, Tail};
+use crate::actor::Slot;
 use crate::documents::filter::{Fields, Filter};
 use crate::documents::list::{Continue, ListQuery};
 use crate::documents::list_error::ListError;
-use crate::documents::places::{Place, Taker};
+use crate::documents::slots::SlotOwner;
 
 /// A bookmark follows the first read that begins so long after the last one and reaches the end of the log. A read begins at least once a
 /// second, so that at most 10 s are between two bookmarks.
@@ -27,7 +28,7 @@ const WINDOW: i64 = 10_000;
 const PAGE_ITEMS: u32 = 250;
 
 /// A read under way.
-type Reading = BoxFuture<'static, Result<(Found, Option<Place>), ListError>>;
+type Reading = BoxFuture<'static, Result<(Found, Option<Slot>), ListError>>;
 
 /// A watch that is asked for.
 #[derive(Clone, Debug)]
@@ -43,19 +44,19 @@ pub struct WatchQuery {
 pub struct Watch {
     tail: Tail,
     /// Whose it is.
-    taker: Taker,
+    owner: SlotOwner,
     filter: Arc<Filter>,
     fields: Fields,
     epoch: u64,
     /// All changes up to this version have been returned or are in `ready`.
     position: i64,
     phase: Phase,
-    /// How long it waits for its turn to read.
+    /// How long it waits for a slot to read.
     patience: Duration,
     /// Events of the page or window that was read last. Empty in the phase [`Phase::Ring`].
     ready: VecDeque<Event>,
-    /// Their place, if there is a large document among them. The client has taken the last one when it asks for another one.
-    place: Option<Place>,
+    /// Their slot, if there is a large document among them. The client has taken the last one when it asks for another one.
+    slot: Option<Slot>,
     /// A read under way. It is kept here so that a caller which stops waiting for an event does not interrupt it.
     reading: Option<Reading>,
     progress: latest::Receiver<Progress>,
@@ -82,11 +83,11 @@ impl Tail {
     /// Starts a watch that needs no token: tests have none.
     #[cfg(any(test, feature = "test-api"))]
     pub async fn watch(&self, query: WatchQuery) -> Result<Watch, ListError> {
-        self.watch_of(Taker { token: None, is_administrator: true }, query).await
+        self.watch_of(SlotOwner { token: None, is_administrator: true }, query).await
     }
 
     /// Starts a watch. Whether it can start at all is known before its first event.
-    pub async fn watch_of(&self, taker: Taker, query: WatchQuery) -> Result<Watch, ListError> {
+    pub async fn watch_of(&self, owner: SlotOwner, query: WatchQuery) -> Result<Watch, ListError> {
         self.ready().await?;
         let from = query.from.filter(|version| *version != 0);
         if let Some(version) = from
@@ -105,7 +106,7 @@ impl Tail {
         };
         let mut watch = Watch {
             tail: self.clone(),
-            taker,
+            owner,
             filter: Arc::new(query.filter),
             fields: query.fields,
             epoch,
@@ -113,7 +114,7 @@ impl Tail {
             phase,
             patience: PATIENCE,
             ready: VecDeque::new(),
-            place: None,
+            slot: None,
             reading: None,
             progress,
             bookmark_due: Instant::now() + BOOKMARK_AFTER,
@@ -161,7 +162,7 @@ impl Watch {
             return Some(Ok(event));
         }
         // With the memory of the queue.
-        (self.place, self.ready) = (None, VecDeque::new());
+        (self.slot, self.ready) = (None, VecDeque::new());
         if !matches!(self.phase, Phase::Ring) {
             return None;
         }
@@ -192,7 +193,7 @@ impl Watch {
     /// Records the ending, and lets go of everything.
     fn end(&mut self, ending: Ending) -> Ending {
         self.ready = VecDeque::new();
-        (self.place, self.reading) = (None, None);
+        (self.slot, self.reading) = (None, None);
         self.ending = Some(ending.clone());
         ending
     }
@@ -210,7 +211,7 @@ impl Watch {
         let Some(reading) = &mut self.reading else { return Ok(()) };
         let read = reading.await;
         self.reading = None;
-        let (found, place) = read?;
+        let (found, slot) = read?;
         match found {
             Found::Page(page) => {
                 self.ready.extend(page.items.into_iter().map(Event::Initial));
@@ -229,7 +230,7 @@ impl Watch {
                 self.ready.extend(seen);
             }
         }
-        self.place = place.filter(|_| !self.ready.is_empty());
+        self.slot = slot.filter(|_| !self.ready.is_empty());
         Ok(())
     }
 
@@ -255,7 +256,7 @@ impl Watch {
                 return Ok(None);
             }
         };
-        let reader = Reader { taker: self.taker, epoch: self.epoch, patience: self.patience };
+        let reader = Reader { owner: self.owner, epoch: self.epoch, patience: self.patience };
         let tail = self.tail.clone();
         Ok(Some(Box::pin(async move { tail.read(wanted, reader).await })))
     }

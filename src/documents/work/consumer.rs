@@ -9,8 +9,8 @@ use uuid::Uuid;
 
 use super::granted::Work;
 use super::namespaces::{ClaimSlot, ClaimSlots};
+use super::order::ClaimOrder;
 use super::queue::{Claimed, WorkQueue};
-use super::turns::Turns;
 use crate::actor::{Backoff, Scope};
 use crate::cluster::full_text;
 use crate::db::{self, Listener, Session, Subscriber};
@@ -31,9 +31,9 @@ const RETRY: Backoff = Backoff::new(EVERY, Duration::from_secs(10));
 pub struct WorkConsumer {
     queue: WorkQueue,
     slots: ClaimSlots,
-    turns: Turns,
+    order: ClaimOrder,
     /// Whether the next slot takes the oldest row of any kind, before a hint may take it.
-    is_turn: bool,
+    is_oldest_next: bool,
     /// Claims that have failed since the last that has not.
     failures: u32,
 }
@@ -43,8 +43,8 @@ pub struct WorkConsumer {
 enum Wake {
     /// It is time to look, or something may be ready: for all free slots.
     Look,
-    /// Workers publish hints of urgent rows, and it is the turn of the oldest row of any kind: for one slot.
-    Turn,
+    /// Workers publish hints of urgent rows, and the next slot takes the oldest row of any kind: for one slot.
+    Oldest,
     /// Somebody waits for this cluster.
     Hint(Uuid),
 }
@@ -67,7 +67,7 @@ impl Subscriber for Wakes {
 impl WorkConsumer {
     /// One that takes a slot for each row.
     pub fn new(queue: WorkQueue, slots: ClaimSlots) -> Self {
-        Self { queue, slots, turns: Turns::default(), is_turn: false, failures: 0 }
+        Self { queue, slots, order: ClaimOrder::default(), is_oldest_next: false, failures: 0 }
     }
 
     /// Passes work on, each with a slot, until the actor drains. `deliver` must not block.
@@ -119,7 +119,7 @@ impl WorkConsumer {
                     let work = self.queue.claim_one(cluster, &limits.without()).await;
                     work.map(|work| Claimed { granted: work.iter().len(), work: Vec::from_iter(work), has_more: false })
                 }
-                Wake::Look | Wake::Turn => self.queue.claim(self.turns.shares(count(slots.len())), &limits).await,
+                Wake::Look | Wake::Oldest => self.queue.claim(self.order.mix(count(slots.len())), &limits).await,
             };
             if matches!(wake, Wake::Look) {
                 look_at = Instant::now() + EVERY;
@@ -132,8 +132,8 @@ impl WorkConsumer {
                 }
             };
             self.failures = 0;
-            self.turns.taken(count(rows));
-            self.is_turn = self.queue.broker().is_some() && !granted.is_empty() && !self.turns.prefers_urgent();
+            self.order.taken(count(rows));
+            self.is_oldest_next = self.queue.broker().is_some() && !granted.is_empty() && !self.order.prefers_urgent();
             if matches!(wake, Wake::Look) && (has_more || rows >= slots.len()) {
                 // There may be more.
                 look_at = Instant::now() + AGAIN;
@@ -146,7 +146,7 @@ impl WorkConsumer {
                 deliver(work, slot);
             }
             if !self.slots.limits().without().is_empty() {
-                // Slots stay free while all ready clusters are of namespaces that have their share: each wake-up would cost a statement, and
+                // Slots stay free while all ready clusters are of namespaces that have as many as they may: each wake-up would cost a statement, and
                 // one that takes longer the more namespaces there are.
                 not_before = Instant::now() + AGAIN.max(began.elapsed() * 4);
             }
@@ -173,7 +173,7 @@ impl WorkConsumer {
             biased;
             () = sleep_until(look_at) => Wake::Look,
             // After a failure, neither means that the next attempt succeeds.
-            () = std::future::ready(()), if self.is_turn && !has_failed => Wake::Turn,
+            () = std::future::ready(()), if self.is_oldest_next && !has_failed => Wake::Oldest,
             // A hint does not say whose cluster it is. Those of clusters that may not be claimed here are left for other replicas.
             Some(cluster) = hints.recv(), if !has_failed && may_claim_all => Wake::Hint(cluster),
             () = woken, if !has_failed => Wake::Look,

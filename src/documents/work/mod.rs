@@ -12,17 +12,17 @@
 //! pass that begins after the request.
 //!
 //! [`WorkConsumer`] waits for work, and claims it as long as there are free slots: it looks once a second, and is woken by the database or, with
-//! a message broker, by hints. [`Turns`] decides which rows the slots take, and [`ClaimSlots`] of which namespaces.
+//! a message broker, by hints. [`ClaimOrder`] decides which rows the slots take, and [`ClaimSlots`] of which namespaces.
 //! The claims are renewed by the actor of all claims of the process (`claims`).
 
 mod consumer;
 mod granted;
 mod namespaces;
+mod order;
 mod queue;
-mod turns;
 
 pub use consumer::WorkConsumer;
 pub use granted::Work;
 pub use namespaces::{ClaimLimits, ClaimSlot, ClaimSlots, Namespaces};
+pub use order::{ClaimMix, ClaimOrder};
 pub use queue::{Counts, Finished, WorkEnd, WorkQueue};
-pub use turns::{Shares, Turns};

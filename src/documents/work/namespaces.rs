@@ -1,8 +1,8 @@
-//! Slots that no namespace has alone: however slow the clusters of one are, those of the others have their turn.
+//! Slots that no namespace has alone: however slow the clusters of one are, those of the others get some.
 //!
-//! Where n namespaces hold slots, the share of each is one of n + 1 equal parts. The second and the third namespace find free slots; a
-//! further one gets slots as clusters of those above their new share end. One that is alone has half of them: there are twice as many as
-//! it is to have. Of a namespace that has its share, no further cluster is claimed.
+//! Where n namespaces hold slots, the limit of each is one of n + 1 equal parts. The second and the third namespace find free slots; a
+//! further one gets slots as clusters of those above their new limit end. One that is alone has half of them: there are twice as many as
+//! it is to have. Of a namespace that has as many, no further cluster is claimed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ struct Claimed {
     slots: usize,
     free: Arc<Semaphore>,
     namespaces: Mutex<Namespaces>,
-    /// A namespace that had its share of the slots may have one more.
+    /// A namespace that had as many slots as it may may have one more.
     has_less: Notify,
 }
 
@@ -71,26 +71,26 @@ impl Namespaces {
         }
     }
 
-    /// The share of each namespace of so many slots.
-    fn share(&self, slots: usize) -> usize {
+    /// How many of so many slots each namespace may have.
+    fn limit(&self, slots: usize) -> usize {
         slots.div_ceil(self.0.len().max(1) + 1)
     }
 
-    fn has_share(&self, namespace: &str, slots: usize) -> bool {
-        self.used(namespace) >= self.share(slots)
+    fn is_at_limit(&self, namespace: &str, slots: usize) -> bool {
+        self.used(namespace) >= self.limit(slots)
     }
 
     fn limits(&self, slots: usize) -> ClaimLimits {
-        let share = self.share(slots);
+        let limit = self.limit(slots);
         ClaimLimits {
-            of: self.0.iter().map(|(namespace, used)| (Arc::clone(namespace), share.saturating_sub(*used))).collect(),
+            of: self.0.iter().map(|(namespace, used)| (Arc::clone(namespace), limit.saturating_sub(*used))).collect(),
             of_others: slots.div_ceil(self.0.len() + 2),
         }
     }
 
-    fn some_have_share(&self, slots: usize) -> bool {
-        let share = self.share(slots);
-        self.0.values().any(|used| *used >= share)
+    fn some_are_at_limit(&self, slots: usize) -> bool {
+        let limit = self.limit(slots);
+        self.0.values().any(|used| *used >= limit)
     }
 }
 
@@ -113,7 +113,7 @@ impl ClaimSlots {
 
     /// A slot for a cluster that was claimed before, if one is free and its namespace may have one more.
     pub fn try_take(&self, namespace: &str) -> Option<ClaimSlot> {
-        if self.0.namespaces.lock().has_share(namespace, self.0.slots) {
+        if self.0.namespaces.lock().is_at_limit(namespace, self.0.slots) {
             return None;
         }
         let permit = Arc::clone(&self.0.free).try_acquire_owned().ok()?;
@@ -141,7 +141,7 @@ impl ClaimSlots {
         self.0.namespaces.lock().limits(self.0.slots)
     }
 
-    /// Waits until a slot was given back while a namespace had its share, since the last call: it may have one more now.
+    /// Waits until a slot was given back while a namespace was at its limit, since the last call: it may have one more now.
     ///
     /// Cancel safe.
     pub(super) async fn has_less(&self) {
@@ -152,9 +152,9 @@ impl ClaimSlots {
 impl Drop for ClaimSlot {
     fn drop(&mut self) {
         let mut namespaces = self.of.0.namespaces.lock();
-        let had_share = namespaces.some_have_share(self.of.0.slots);
+        let was_at_limit = namespaces.some_are_at_limit(self.of.0.slots);
         namespaces.give_back(&self.namespace);
-        if had_share {
+        if was_at_limit {
             self.of.0.has_less.notify_one();
         }
     }
@@ -168,13 +168,13 @@ mod tests {
 
     #[test]
     fn a_namespace_that_is_alone_has_half_and_each_further_one_finds_free_slots() {
-        for (of_one, shares) in [(1, [1, 1, 0]), (2, [2, 2, 0]), (8, [8, 6, 2]), (64, [64, 43, 21])] {
+        for (of_one, limits) in [(1, [1, 1, 0]), (2, [2, 2, 0]), (8, [8, 6, 2]), (64, [64, 43, 21])] {
             let slots = ClaimSlots::new(of_one);
             let mut held = Vec::new();
-            for (namespace, share) in ["a", "b", "c"].into_iter().zip(shares) {
+            for (namespace, limit) in ["a", "b", "c"].into_iter().zip(limits) {
                 let before = held.len();
                 held.extend(std::iter::from_fn(|| slots.try_take(namespace)));
-                assert_eq!(held.len() - before, share, "{namespace} of {of_one}");
+                assert_eq!(held.len() - before, limit, "{namespace} of {of_one}");
             }
             drop(held);
             assert_eq!(slots.free(), 2 * of_one);
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn of_each_namespace_as_many_are_claimed_as_it_has_less_than_its_share() {
+    fn of_each_namespace_as_many_are_claimed_as_it_has_less_than_its_limit() {
         let limits = |used: &[(&str, usize)]| {
             let mut namespaces = Namespaces::default();
             for (namespace, used) in used {
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_to_claim_hears_when_a_namespace_with_its_share_may_have_more() {
+    fn whoever_waits_to_claim_hears_when_a_namespace_at_its_limit_may_have_more() {
         let slots = ClaimSlots::new(3);
         let mut held: Vec<_> = (0..3).map(|_| slots.try_take("a").expect("a free slot")).collect();
         assert!(slots.try_take("a").is_none(), "the others are not for it");
@@ -209,7 +209,7 @@ mod tests {
         held.pop();
         assert!(slots.has_less().now_or_never().is_none(), "it had less before");
         let other = slots.try_take("b").expect("a free slot");
-        held.push(slots.try_take("a").expect("two are the share of each"));
+        held.push(slots.try_take("a").expect("each may have two"));
         assert!(slots.try_take("a").is_none());
         drop(other);
         assert!(slots.has_less().now_or_never().is_some(), "it is alone again");

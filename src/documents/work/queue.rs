@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::granted::Work;
 use super::namespaces::ClaimLimits;
-use super::turns::Shares;
+use super::order::ClaimMix;
 use crate::db::{Database, Error, Param, Row, Text, Transaction, Type, column};
 use crate::documents::bus::Broker;
 use crate::documents::claims::{Claims, HeldClaim, HeldWork, Holder};
@@ -250,12 +250,12 @@ impl WorkQueue {
     /// without slots.
     ///
     /// If it fails or is dropped, rows may have been granted nevertheless: they return when the claims end.
-    pub async fn claim(&self, shares: Shares, limits: &ClaimLimits) -> Result<Claimed, Error> {
+    pub async fn claim(&self, mix: ClaimMix, limits: &ClaimLimits) -> Result<Claimed, Error> {
         const QUERY: &str = "claim_work";
-        if shares.slots() == 0 {
+        if mix.slots() == 0 {
             return Ok(Claimed::default());
         }
-        let (holder, urgent, oldest) = (self.holder.as_str(), i64::from(shares.urgent_first), i64::from(shares.oldest));
+        let (holder, urgent, oldest) = (self.holder.as_str(), i64::from(mix.urgent_first), i64::from(mix.oldest));
         let seconds = self.held.lifetime().seconds();
         let (namespaces, most): (Vec<&str>, Vec<i64>) =
             limits.of.iter().map(|(name, most)| (&**name, count(*most))).unzip();

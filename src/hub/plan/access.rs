@@ -12,7 +12,7 @@ use http::request::Parts;
 use tokio::sync::watch;
 
 use super::tokens::{ActionScope, Grant, Grants, Namespaces, Role, TokenDigest, digest_of};
-use crate::documents::{Problem, ProblemKind, Taker};
+use crate::documents::{Problem, ProblemKind, SlotOwner};
 use crate::http::foreign;
 use crate::job::routes::{Reach, Right, Rights};
 
@@ -125,9 +125,9 @@ impl Caller {
         }
     }
 
-    /// As whom the caller takes places.
-    pub fn taker(&self) -> Taker {
-        Taker { token: self.digest(), is_administrator: self.may(Role::Admin, ActionScope::Everywhere) }
+    /// As whom the caller takes slots.
+    pub fn slot_owner(&self) -> SlotOwner {
+        SlotOwner { token: self.digest(), is_administrator: self.may(Role::Admin, ActionScope::Everywhere) }
     }
 
     /// The grants; none for a caller who may do everything.

@@ -247,7 +247,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::documents::{Author, Taker};
+    use crate::documents::{Author, SlotOwner};
     use crate::hub::plan::access::Access;
     use crate::job::routes::Rights;
 
@@ -260,7 +260,7 @@ mod tests {
         let author = Author::of_api(String::new(), None);
         let request = ApiRequest {
             rights,
-            taker: Taker::default(),
+            slot_owner: SlotOwner::default(),
             author,
             variables: BTreeMap::new(),
             parameters,

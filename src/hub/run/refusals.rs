@@ -2,7 +2,7 @@
 //!
 //! They cost their sender nothing, so they are counted in memory and written seldom: refusals of one caller are one record with their
 //! number, at most [`BURST`] records are written at once, and one in [`REFILL`] after that, whoever asks how often. Callers whose token is
-//! known and all others have shares of their own, so that a flood of unknown tokens hides no known one; and a token from many addresses
+//! known and all others have buckets of their own, so that a flood of unknown tokens hides no known one; and a token from many addresses
 //! hides no other, since it is told apart by few of them.
 //!
 //! Records that were sent are sent again, as they are, until the database has answered. Each has an id, by which the database takes it once.
@@ -25,11 +25,11 @@ use crate::documents::{Author, ProblemKind};
 
 /// Between two writes.
 const EVERY: Duration = Duration::from_secs(10);
-/// Records that a share may write at once, and unknown callers that are told apart until they are written.
+/// Records that a bucket may write at once, and unknown callers that are told apart until they are written.
 const BURST: u32 = 32;
 /// Records of one token that are told apart by their addresses and reasons.
 const OF_ONE: usize = 4;
-/// After this time a share may write one more: 720 a day.
+/// After this time a bucket may write one more: 720 a day.
 const REFILL: Duration = Duration::from_mins(2);
 /// Most characters of a request's path that are kept.
 const LONGEST_TARGET: usize = 200;
@@ -37,14 +37,14 @@ const LONGEST_TARGET: usize = 200;
 /// Refused requests that are not recorded yet. A lock, since each request that is refused counts itself; it is held for one look.
 #[derive(Default)]
 pub struct Refusals {
-    shares: Mutex<Shares>,
+    buckets: Mutex<Buckets>,
     noted: Notify,
 }
 
 #[derive(Default)]
-struct Shares {
-    known: Share,
-    unknown: Share,
+struct Buckets {
+    known: Bucket,
+    unknown: Bucket,
     /// What was sent, until the database has answered.
     sent: Option<Sent>,
 }
@@ -63,7 +63,7 @@ struct Refused {
 
 /// A token bucket of records.
 #[derive(Default)]
-struct Share {
+struct Bucket {
     /// In the order of their first requests, so that none waits behind one that is refused again and again. The default stands for all
     /// unknown callers beyond [`BURST`], which are not told apart.
     waiting: VecDeque<(Refused, Requests)>,
@@ -97,12 +97,12 @@ impl Refusals {
         (status, reason): (StatusCode, Option<ProblemKind>),
         target: &str,
     ) {
-        let mut shares = self.shares.lock();
-        let share = if actor.is_some() { &mut shares.known } else { &mut shares.unknown };
+        let mut buckets = self.buckets.lock();
+        let bucket = if actor.is_some() { &mut buckets.known } else { &mut buckets.unknown };
         let Author { actor, address, .. } = Author::of_api(actor.unwrap_or_default(), address);
         let reason = reason.map_or("", ProblemKind::as_str);
-        share.note(Refused { actor, address, status: status.as_u16(), reason }, target);
-        drop(shares);
+        bucket.note(Refused { actor, address, status: status.as_u16(), reason }, target);
+        drop(buckets);
         self.noted.notify_one();
     }
 
@@ -117,7 +117,7 @@ impl Refusals {
         loop {
             self.noted.notified().await;
             loop {
-                let written = self.flush(database, Share::due).await;
+                let written = self.flush(database, Bucket::due).await;
                 if let (Err(error), false) = (&written, is_failing) {
                     tracing::warn!(error = %full_text(error), "failed to record refused requests, retrying");
                 }
@@ -133,7 +133,7 @@ impl Refusals {
 
     /// Writes all that waits, whatever may be written now: nobody will do so later, and there is little of it.
     pub async fn finish(&self, database: &Database) -> Result<(), db::Error> {
-        while !self.flush(database, |share, _| share.waiting.iter().cloned().collect()).await? {}
+        while !self.flush(database, |bucket, _| bucket.waiting.iter().cloned().collect()).await? {}
         Ok(())
     }
 
@@ -142,8 +142,9 @@ impl Refusals {
         struct LoggedWhenDropped<'r>(&'r Refusals);
         impl Drop for LoggedWhenDropped<'_> {
             fn drop(&mut self) {
-                let shares = self.0.shares.lock();
-                for (refused, Requests { target, count }) in shares.known.waiting.iter().chain(&shares.unknown.waiting)
+                let buckets = self.0.buckets.lock();
+                for (refused, Requests { target, count }) in
+                    buckets.known.waiting.iter().chain(&buckets.unknown.waiting)
                 {
                     let Refused { actor, address, status, reason } = refused;
                     tracing::warn!(
@@ -161,32 +162,32 @@ impl Refusals {
         LoggedWhenDropped(self)
     }
 
-    /// Writes what was sent before or, of each share, what is due now. Returns whether nothing is left.
+    /// Writes what was sent before or, of each bucket, what is due now. Returns whether nothing is left.
     async fn flush(
         &self,
         database: &Database,
-        due: fn(&mut Share, Instant) -> Vec<(Refused, Requests)>,
+        due: fn(&mut Bucket, Instant) -> Vec<(Refused, Requests)>,
     ) -> Result<bool, db::Error> {
         const QUERY: &str = "record_refusals";
         const TEXT: &str = "insert into towline_history (at, id, actor, address, via, verb, details) \
              select clock_timestamp(), r.id, r.actor, r.address, 'api', 'refused', r.details \
              from jsonb_to_recordset($1) as r(id uuid, actor text, address text, details text) \
              on conflict (id) where verb = 'refused' do nothing";
-        let sent = self.shares.lock().send(due);
+        let sent = self.buckets.lock().send(due);
         if let Some(Sent { known, unknown, rows }) = sent {
             database.execute(QUERY, TEXT, &[(&Json(rows), Type::JSONB)]).await?;
-            let mut shares = self.shares.lock();
-            shares.known.written(&known);
-            shares.unknown.written(&unknown);
-            shares.sent = None;
+            let mut buckets = self.buckets.lock();
+            buckets.known.written(&known);
+            buckets.unknown.written(&unknown);
+            buckets.sent = None;
         }
-        Ok(self.shares.lock().are_empty())
+        Ok(self.buckets.lock().are_empty())
     }
 }
 
-impl Shares {
+impl Buckets {
     /// What is to be sent: the same as before, as long as it is not known whether it was written.
-    fn send(&mut self, due: fn(&mut Share, Instant) -> Vec<(Refused, Requests)>) -> Option<Sent> {
+    fn send(&mut self, due: fn(&mut Bucket, Instant) -> Vec<(Refused, Requests)>) -> Option<Sent> {
         if self.sent.is_none() {
             let now = Instant::now();
             let (known, unknown) = (due(&mut self.known, now), due(&mut self.unknown, now));
@@ -212,7 +213,7 @@ fn row((refused, Requests { target, count }): &(Refused, Requests)) -> Value {
     json!({"id": Uuid::new_v4(), "actor": actor, "address": address, "details": details.to_string()})
 }
 
-impl Share {
+impl Bucket {
     fn note(&mut self, refused: Refused, target: &str) {
         let is_told_apart = self.waiting.iter().any(|(waiting, _)| *waiting == refused);
         let refused = if is_told_apart {
@@ -248,8 +249,8 @@ impl Share {
     fn written(&mut self, written: &[(Refused, Requests)]) {
         for (refused, Requests { count, .. }) in written {
             self.used += 1;
-            let place = self.waiting.iter().position(|(waiting, _)| waiting == refused);
-            let Some((_, requests)) = place.and_then(|place| self.waiting.remove(place)) else { continue };
+            let position = self.waiting.iter().position(|(waiting, _)| waiting == refused);
+            let Some((_, requests)) = position.and_then(|position| self.waiting.remove(position)) else { continue };
             let left = requests.count.saturating_sub(*count);
             if left > 0 {
                 self.waiting.push_back((refused.clone(), Requests { count: left, ..requests }));
@@ -275,56 +276,56 @@ mod tests {
     }
 
     /// The records that are written at this time.
-    fn taken(share: &mut Share, now: Instant) -> Vec<Value> {
-        let due = share.due(now);
-        share.written(&due);
+    fn taken(bucket: &mut Bucket, now: Instant) -> Vec<Value> {
+        let due = bucket.due(now);
+        bucket.written(&due);
         due.iter().map(row).collect()
     }
 
     #[tokio::test(start_paused = true)]
     async fn refusals_of_one_caller_are_one_record() {
-        let mut share = Share::default();
+        let mut bucket = Bucket::default();
         for target in ["GET /v1/clusters", "POST /v1/clusters", "GET /v1/secrets"] {
-            share.note(refused(1), target);
+            bucket.note(refused(1), target);
         }
-        let rows = taken(&mut share, Instant::now());
+        let rows = taken(&mut bucket, Instant::now());
         assert_eq!(rows.len(), 1);
         assert_eq!(
             details(&rows[0]),
             json!({"request": "GET /v1/clusters", "status": 401, "note": "unauthenticated", "count": 3})
         );
-        assert!(share.waiting.is_empty() && share.due(Instant::now()).is_empty());
+        assert!(bucket.waiting.is_empty() && bucket.due(Instant::now()).is_empty());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_flood_of_callers_makes_32_records_and_then_one_in_two_minutes() {
-        let (mut share, mut written, mut counted) = (Share::default(), 0, 0);
+        let (mut bucket, mut written, mut counted) = (Bucket::default(), 0, 0);
         let begun = Instant::now();
         // A day of it, a hundred callers each ten seconds.
         for write in 0..8640 {
             for caller in 0..100 {
-                share.note(refused(write * 100 + caller), &"x".repeat(1000));
+                bucket.note(refused(write * 100 + caller), &"x".repeat(1000));
             }
-            let rows = taken(&mut share, begun + EVERY * write);
+            let rows = taken(&mut bucket, begun + EVERY * write);
             written += rows.len();
             counted += rows.iter().map(|row| details(row)["count"].as_u64().expect("a number")).sum::<u64>();
         }
         assert!((32..=32 + 720).contains(&written), "{written}");
-        let left = share.waiting.iter().map(|(_, requests)| requests.count).sum::<u64>();
+        let left = bucket.waiting.iter().map(|(_, requests)| requests.count).sum::<u64>();
         assert_eq!(counted + left, 864_000, "each is counted once");
-        assert!(share.waiting.iter().all(|(_, requests)| requests.target.len() == LONGEST_TARGET));
+        assert!(bucket.waiting.iter().all(|(_, requests)| requests.target.len() == LONGEST_TARGET));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_caller_that_is_refused_all_the_time_hides_no_other() {
-        let (mut share, begun) = (Share::default(), Instant::now());
+        let (mut bucket, begun) = (Bucket::default(), Instant::now());
         let mut seen = Vec::new();
         for write in 0..100 {
-            share.note(refused(1), "GET /v1/clusters");
+            bucket.note(refused(1), "GET /v1/clusters");
             if write == 50 {
-                share.note(refused(2), "GET /v1/secrets");
+                bucket.note(refused(2), "GET /v1/secrets");
             }
-            seen.extend(taken(&mut share, begun + EVERY * write).into_iter().map(|row| row["address"].clone()));
+            seen.extend(taken(&mut bucket, begun + EVERY * write).into_iter().map(|row| row["address"].clone()));
         }
         assert!(seen.iter().filter(|address| **address == "10.0.0.1").count() > 32, "{seen:?}");
         assert_eq!(seen.iter().filter(|address| **address == "10.0.0.2").count(), 1);
@@ -339,43 +340,43 @@ mod tests {
             status: 403,
             reason: "forbidden",
         };
-        let (mut share, begun, mut seen) = (Share::default(), Instant::now(), Vec::new());
+        let (mut bucket, begun, mut seen) = (Bucket::default(), Instant::now(), Vec::new());
         for write in 0..100 {
             for address in 0..100 {
-                share.note(of("mallory", address), "GET /v1/clusters");
+                bucket.note(of("mallory", address), "GET /v1/clusters");
             }
             if write == 50 {
-                share.note(of("ada", 7), "GET /v1/secrets");
+                bucket.note(of("ada", 7), "GET /v1/secrets");
             }
-            seen.extend(taken(&mut share, begun + EVERY * write));
+            seen.extend(taken(&mut bucket, begun + EVERY * write));
         }
         let told: Vec<_> = seen.iter().filter(|row| row["actor"] == "ada").collect();
         assert_eq!(told.len(), 1);
         assert_eq!((&told[0]["address"], &details(told[0])["count"]), (&json!("10.0.0.7"), &json!(1)));
         let of_mallory = seen.iter().filter(|row| row["actor"] == "mallory");
         let counted: u64 = of_mallory.map(|row| details(row)["count"].as_u64().expect("a number")).sum();
-        let left: u64 = share.waiting.iter().map(|(_, requests)| requests.count).sum();
+        let left: u64 = bucket.waiting.iter().map(|(_, requests)| requests.count).sum();
         assert_eq!(counted + left, 10_000, "each is counted once");
-        assert!(share.waiting.len() <= OF_ONE + 1, "{:?}", share.waiting);
+        assert!(bucket.waiting.len() <= OF_ONE + 1, "{:?}", bucket.waiting);
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_may_have_been_written_is_sent_again_as_it_is_and_what_came_meanwhile_after_it() {
-        let mut shares = Shares::default();
+        let mut buckets = Buckets::default();
         for _ in 0..3 {
-            shares.unknown.note(refused(1), "GET /v1/clusters");
+            buckets.unknown.note(refused(1), "GET /v1/clusters");
         }
-        let sent = shares.send(Share::due).expect("a record");
+        let sent = buckets.send(Bucket::due).expect("a record");
         // The database did not answer.
-        shares.unknown.note(refused(1), "GET /v1/clusters");
-        shares.unknown.note(refused(2), "GET /v1/clusters");
-        let again = shares.send(Share::due).expect("a record");
+        buckets.unknown.note(refused(1), "GET /v1/clusters");
+        buckets.unknown.note(refused(2), "GET /v1/clusters");
+        let again = buckets.send(Bucket::due).expect("a record");
         assert_eq!((&again.rows, details(&again.rows[0])["count"].as_u64()), (&sent.rows, Some(3)));
-        shares.unknown.written(&again.unknown);
-        shares.sent = None;
-        let next = shares.send(Share::due).expect("records");
+        buckets.unknown.written(&again.unknown);
+        buckets.sent = None;
+        let next = buckets.send(Bucket::due).expect("records");
         let counts: Vec<_> = next.unknown.iter().map(|(_, requests)| requests.count).collect();
-        assert_eq!((counts, shares.unknown.used), (vec![1, 1], 1));
+        assert_eq!((counts, buckets.unknown.used), (vec![1, 1], 1));
         assert_ne!(next.rows[0]["id"], sent.rows[0]["id"]);
     }
 }

@@ -46,7 +46,7 @@ pub type Verified = Result<Found, Error>;
 /// is none.
 pub async fn verify(target: Arc<Target>, hub: Arc<DynamicCluster>, deadline: Duration, urgency: Urgency) -> Verified {
     let request = || Request::get(&target.kind, &target.key);
-    let exchange = target.on(&hub).exchange_in_turn(request, "application/json", deadline, urgency).await;
+    let exchange = target.on(&hub).exchange_when_admitted(request, "application/json", deadline, urgency).await;
     match exchange.answer {
         Ok(lease) => Ok(Found::Lease(Box::new(lease))),
         Err(Error::NotFound { .. }) => Ok(Found::Missing),
@@ -162,7 +162,7 @@ impl Target {
             let stamp = Stamp { config: &self.config, holder: &self.holder, at: SystemTime::now(), take };
             Request::new(verb, &self.kind, &self.key, stamp.payload(step)).by(FIELD_MANAGER)
         };
-        self.on(hub).exchange_in_turn(request, accept, deadline, Urgency::InTurn).await
+        self.on(hub).exchange_when_admitted(request, accept, deadline, Urgency::WhenAdmitted).await
     }
 }
 

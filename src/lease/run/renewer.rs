@@ -155,7 +155,7 @@ impl RenewerState {
             Action::CancelVerification => self.verifying = None,
             Action::Verify { deadline, at_once } => {
                 let SecretState::Valid(hub) = secret else { return };
-                let urgency = if at_once { Urgency::AtOnce } else { Urgency::InTurn };
+                let urgency = if at_once { Urgency::AtOnce } else { Urgency::WhenAdmitted };
                 let outcome = verify(Arc::clone(&self.target), Arc::clone(hub), deadline, urgency).boxed();
                 self.verifying = Some(UnderWay { hub: Arc::clone(hub), outcome });
             }

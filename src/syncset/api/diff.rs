@@ -50,7 +50,7 @@ pub(super) async fn diff(api: Arc<SyncsetApi>, request: ApiRequest) -> Result<Di
             return Err(Problem::new(ProblemKind::Parameter, "parameter all is not valid: allowed are true and false"));
         }
     };
-    let ApiRequest { body, rights, taker, .. } = request;
+    let ApiRequest { body, rights, slot_owner, .. } = request;
     let keyring = api.inspector.keyring();
     let read = move || {
         let manifest = manifest(&body)?;
@@ -62,12 +62,12 @@ pub(super) async fn diff(api: Arc<SyncsetApi>, request: ApiRequest) -> Result<Di
     // The length does not say how long it takes: patches are YAML, of which aliases make 4 MiB of a short text.
     let proposed = api.inspector.blocking().apart(read).await?;
     let sample = usize::try_from(sample).unwrap_or(usize::MAX);
-    api.inspector.diff(&proposed, sample, taker).await.map_err(|error| match error {
+    api.inspector.diff(&proposed, sample, slot_owner).await.map_err(|error| match error {
         Undiffed::Store(error) => {
             of_store(ProblemKind::Unavailable, "the state of the clusters could not be read", error)
         }
         Undiffed::Unreadable(failure) => unreadable(&failure.message),
-        Undiffed::NoTurn(problem) => problem.retry_after(RETRY_AFTER),
+        Undiffed::NoSlot(problem) => problem.retry_after(RETRY_AFTER),
     })
 }
 

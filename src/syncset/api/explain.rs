@@ -27,12 +27,12 @@ pub(super) async fn explain(api: Arc<SyncsetApi>, request: ApiRequest) -> Result
     let clusters = selected_ids(&api.database, &filter).await?;
     let Some(cluster) = clusters.first() else { return Err(not_found(&key)) };
     let is_everywhere = request.rights.reach(Right::Read) == Reach::Everywhere;
-    api.inspector.explain(*cluster, &asked, is_everywhere, request.taker).await.map_err(|error| match error {
+    api.inspector.explain(*cluster, &asked, is_everywhere, request.slot_owner).await.map_err(|error| match error {
         Unexplained::NoCluster => not_found(&key),
         Unexplained::Store(error) => {
             of_store(ProblemKind::Unavailable, "the state of the cluster could not be read", error)
         }
-        Unexplained::NoTurn(problem) => problem.retry_after(RETRY_AFTER),
+        Unexplained::NoSlot(problem) => problem.retry_after(RETRY_AFTER),
         busy @ Unexplained::Busy => Problem::new(ProblemKind::Busy, busy.to_string()).retry_after(RETRY_AFTER),
         large @ Unexplained::TooLarge(_) => Problem::new(ProblemKind::TooLarge, large.to_string()),
     })

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{NAMESPACE, SyncsetApi, places};
+use super::{NAMESPACE, SyncsetApi, namespaces};
 use crate::db::{Row, column};
 use crate::documents::{IS_WHOLE, ListError, Parameters, Problem};
 use crate::job::routes::{ApiRequest, QueryParameter, QueryValue};
 use crate::syncset::inspect::ClusterReference;
-use crate::syncset::run::counts::fleet::Places;
+use crate::syncset::run::counts::fleet::NamespaceFilter;
 use crate::syncset::run::counts::unreachable_within;
 
 const QUERY: &str = "syncset_failures";
@@ -88,9 +88,9 @@ fn ill(of: &str) -> String {
 /// row; its kind is null if nothing fails. For those who may read everything, what fails is found by its own index before anything is
 /// joined: a server that has last analyzed the tables when they were empty would look for the failures of each cluster. For others, those
 /// of each cluster that they may read are looked up.
-fn statement(places: &Places, limit: i64, parameters: &mut Parameters) -> String {
-    let failing = if places.names.is_some() {
-        let within = places.condition(parameters);
+fn statement(namespaces: &NamespaceFilter, limit: i64, parameters: &mut Parameters) -> String {
+    let failing = if namespaces.names.is_some() {
+        let within = namespaces.condition(parameters);
         format!(
             "select c.namespace as of_cluster, c.name as of_name, r.* from clusters c \
                cross join lateral (select * from ({of_cluster}) i offset 0) r \
@@ -128,12 +128,12 @@ fn statement(places: &Places, limit: i64, parameters: &mut Parameters) -> String
 /// What fails where the caller may read, or in one namespace.
 pub(super) async fn list(api: Arc<SyncsetApi>, request: ApiRequest) -> Result<SyncSetFailureList, Problem> {
     let limit = i64::from(request.number("limit").unwrap_or(DEFAULT_GROUPS));
-    Ok(read(&api, &places(&request)?, limit).await?)
+    Ok(read(&api, &namespaces(&request)?, limit).await?)
 }
 
-async fn read(api: &SyncsetApi, places: &Places, limit: i64) -> Result<SyncSetFailureList, ListError> {
+async fn read(api: &SyncsetApi, namespaces: &NamespaceFilter, limit: i64) -> Result<SyncSetFailureList, ListError> {
     let mut parameters = Parameters::default();
-    let text = statement(places, limit, &mut parameters);
+    let text = statement(namespaces, limit, &mut parameters);
     let rows = api.database.all(QUERY, &text, &parameters.as_params()).await?;
     let first = rows.first().ok_or(ListError::Restoring)?;
     if !column::<bool>(QUERY, first, 0)? {
@@ -141,7 +141,7 @@ async fn read(api: &SyncsetApi, places: &Places, limit: i64) -> Result<SyncSetFa
     }
     let total = column::<Option<i64>>(QUERY, first, 9)?.unwrap_or_default();
     let items = rows.iter().filter_map(|row| group(row).transpose()).collect::<Result<_, _>>()?;
-    let (unreachable, first) = unreachable_within(&api.database, places).await?;
+    let (unreachable, first) = unreachable_within(&api.database, namespaces).await?;
     Ok(SyncSetFailureList { items, total, unreachable, unreachable_clusters: references(first) })
 }
 

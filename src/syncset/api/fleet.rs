@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::{NAMESPACE, SELECTOR, SyncsetApi, places};
+use super::{NAMESPACE, SELECTOR, SyncsetApi, namespaces};
 use crate::documents::{Filter, Kind, Problem, ProblemKind};
 use crate::job::routes::{ApiRequest, QueryParameter, QueryValue, Reach, Right};
 use crate::status::ObjectState;
@@ -142,11 +142,12 @@ pub(super) struct ClusterState {
 }
 
 pub(super) async fn count(api: Arc<SyncsetApi>, request: ApiRequest) -> Result<Fleet, Problem> {
-    let places = places(&request)?;
+    let namespaces = namespaces(&request)?;
     let label = request.parameter("groupBy").filter(|label| !label.is_empty());
-    let fleet::Counts { states, groups, more } = states_within(&api.database, &places, label, i64::from(MOST)).await?;
+    let fleet::Counts { states, groups, more } =
+        states_within(&api.database, &namespaces, label, i64::from(MOST)).await?;
     let is_everywhere = request.rights.reach(Right::Read) == Reach::Everywhere;
-    let mut of_held = places;
+    let mut of_held = namespaces;
     // One without a namespace concerns the clusters of all of them.
     if is_everywhere && let Some(names) = &mut of_held.names {
         names.push(String::new());
@@ -208,7 +209,7 @@ pub(super) async fn page(api: Arc<SyncsetApi>, request: ApiRequest) -> Result<Cl
         filter = filter.selected_by(selector)?;
     }
     let selection = Selection {
-        places: places(&request)?,
+        namespaces: namespaces(&request)?,
         filter,
         state: state.transpose()?,
         text: given("text").unwrap_or_default().to_owned(),

@@ -22,7 +22,7 @@ use crate::config::names::is_label;
 use crate::db::Database;
 use crate::documents::{Changes, Problem, ProblemKind, WorkQueue};
 use crate::job::routes::{ApiDescription, ApiRequest, ApiRoute, QueryParameter, QueryValue, Reach, Right};
-use crate::syncset::run::counts::fleet::Places;
+use crate::syncset::run::counts::fleet::NamespaceFilter;
 use diff::SyncSetToCompare;
 use failures::SyncSetFailureList;
 use fleet::{ClusterStateList, Fleet};
@@ -159,14 +159,14 @@ pub(super) fn routes(api: SyncsetApi) -> Vec<ApiRoute> {
 }
 
 /// Where the caller may read, or the one namespace that the request names.
-fn places(request: &ApiRequest) -> Result<Places, Problem> {
+fn namespaces(request: &ApiRequest) -> Result<NamespaceFilter, Problem> {
     if let Some(namespace) = namespace(request)? {
         request.rights.require(Right::Read, Some(namespace))?;
-        return Ok(Places { names: Some(vec![namespace.to_owned()]), prefixes: Vec::new() });
+        return Ok(NamespaceFilter { names: Some(vec![namespace.to_owned()]), prefixes: Vec::new() });
     }
     Ok(match request.rights.reach(Right::Read) {
-        Reach::Everywhere => Places::default(),
-        Reach::Within { names, prefixes } => Places { names: Some(names), prefixes },
+        Reach::Everywhere => NamespaceFilter::default(),
+        Reach::Within { names, prefixes } => NamespaceFilter { names: Some(names), prefixes },
     })
 }
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::{NAMESPACE, SyncsetApi, of_store, places};
+use super::{NAMESPACE, SyncsetApi, namespaces, of_store};
 use crate::config::names::{is_label, is_subdomain};
 use crate::documents::{Fault, Key, Kind, Problem, ProblemKind, not_found};
 use crate::job::routes::{ApiDescription, ApiRequest, ApiRoute, QueryParameter, QueryValue, Right};
@@ -267,8 +267,8 @@ fn unreadable(error: StoreError) -> Problem {
 
 async fn list(api: Arc<SyncsetApi>, request: ApiRequest) -> Result<RolloutStateList, Problem> {
     let limit = i64::from(request.number("limit").unwrap_or(MOST));
-    let places = places(&request)?;
-    let found = rollouts::rollouts(&api.database, |parameters| places.condition(parameters), limit).await;
+    let namespaces = namespaces(&request)?;
+    let found = rollouts::rollouts(&api.database, |parameters| namespaces.condition(parameters), limit).await;
     let (shown, more) = found.map_err(unreadable)?;
     let now = Timestamp::now();
     Ok(RolloutStateList { items: shown.iter().map(|shown| RolloutState::of(shown, None, now)).collect(), more })

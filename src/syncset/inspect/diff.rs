@@ -20,7 +20,7 @@ use super::losses::{Losses, dropped};
 use super::trial::{self, Known, Trial};
 use super::{ANSWER_WITHIN, Inspector, Unseen};
 use crate::cluster::{Error, KindId};
-use crate::documents::{Document, Key, Kind, Parameters, Problem, Taker};
+use crate::documents::{Document, Key, Kind, Parameters, Problem, SlotOwner};
 use crate::guard;
 use crate::syncset::plan::action::{Action, PassPlan};
 use crate::syncset::plan::guard::{APPROVE, Approval, SyncsetState, Tally};
@@ -117,7 +117,7 @@ pub enum Undiffed {
     Unreadable(Failure),
     /// Too many clusters are looked at at the moment, by all or by this token.
     #[error(transparent)]
-    NoTurn(Problem),
+    NoSlot(Problem),
 }
 
 impl ProposedSyncset {
@@ -144,12 +144,12 @@ fn identity(resource: &Value) -> [Option<String>; 4] {
 
 impl Inspector {
     /// Tries a syncset on so many of its clusters.
-    pub async fn diff(&self, proposed: &ProposedSyncset, sample: usize, taker: Taker) -> Result<Diff, Undiffed> {
+    pub async fn diff(&self, proposed: &ProposedSyncset, sample: usize, owner: SlotOwner) -> Result<Diff, Undiffed> {
         let spec = Value::Object(proposed.spec.clone());
         let audience = Audience::of(&proposed.name, &spec).map_err(Undiffed::Unreadable)?;
         let state = SyncsetState::read(&proposed.name, &spec, Some(&proposed.resources));
         // What is read of a fleet takes a slot as each look at one of its clusters does.
-        let slot = self.turn(taker).await.map_err(Undiffed::NoTurn)?;
+        let slot = self.slot(owner).await.map_err(Undiffed::NoSlot)?;
         let deadline = Instant::now() + WITHIN;
         let stored = self.store.stored_syncset(&proposed.key).await?;
         let stored_audience = stored.as_ref().and_then(|stored| Audience::of(&proposed.name, &stored.spec).ok());
@@ -193,7 +193,7 @@ impl Inspector {
                 let mut compared = Compared { namespace: place.namespace, name: place.name, ..Compared::default() };
                 let tried = timeout_at(deadline, async {
                     let left = deadline.saturating_duration_since(Instant::now());
-                    let slot = self.slots.take(taker, left).await;
+                    let slot = self.slots.take(owner, left).await;
                     let _slot = slot.map_err(|busy| Obstacle::Failed(format!("not looked at: {busy}")))?;
                     Box::pin(self.compare(place.id, candidate.clone(), &proposed.kept, &mut compared)).await
                 });

@@ -13,7 +13,7 @@ use super::compared::listed;
 use super::fields::taken;
 use super::{ANSWER_WITHIN, Inspector, Unseen};
 use crate::cluster::{KindId, ManagedFields, Metadata};
-use crate::documents::{FieldPointer, Problem, Taker};
+use crate::documents::{FieldPointer, Problem, SlotOwner};
 use crate::syncset::plan::action::{Action, PassPlan};
 use crate::syncset::plan::health::explained;
 use crate::syncset::plan::name::ObjectRef;
@@ -74,7 +74,7 @@ pub enum Unexplained {
     Store(#[from] StoreError),
     /// Too many clusters are looked at at the moment, by all or by this token.
     #[error(transparent)]
-    NoTurn(Problem),
+    NoSlot(Problem),
     /// Too much is rendered at the moment, or documents change again and again.
     #[error("the cluster's syncsets could not be rendered now")]
     Busy,
@@ -181,16 +181,16 @@ impl Inspector {
         cluster: Uuid,
         asked: &Asked,
         is_everywhere: bool,
-        taker: Taker,
+        owner: SlotOwner,
     ) -> Result<Explanation, Unexplained> {
         let deadline = Instant::now() + WITHIN;
-        let _turn = self.turn(taker).await.map_err(Unexplained::NoTurn)?;
-        timeout_at(deadline, self.explain_in_turn(cluster, asked, is_everywhere))
+        let _slot = self.slot(owner).await.map_err(Unexplained::NoSlot)?;
+        timeout_at(deadline, self.explain_with_slot(cluster, asked, is_everywhere))
             .await
             .map_err(|_| Unexplained::Busy)?
     }
 
-    async fn explain_in_turn(
+    async fn explain_with_slot(
         &self,
         cluster: Uuid,
         asked: &Asked,

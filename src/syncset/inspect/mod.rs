@@ -13,8 +13,9 @@ use std::time::Duration;
 
 use super::config::SyncsetsConfig;
 use super::run::work::{Client, NoClient, Preparer};
+use crate::actor::Slot;
 use crate::cluster::{DynamicClusters, Error, full_text};
-use crate::documents::{BlockingPool, Keyring, Place, Places, Problem, Taker};
+use crate::documents::{BlockingPool, CallerSlots, Keyring, Problem, SlotOwner};
 use crate::syncset::run::store::{PassStore, StoredCluster};
 
 pub use compared::ClusterReference;
@@ -24,7 +25,7 @@ pub use explain::{Asked, Explanation, Unexplained};
 /// Longest wait for one answer of a cluster.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// Longest wait for a slot: others may look at clusters that do not answer.
-const TURN_WITHIN: Duration = Duration::from_secs(5);
+const SLOT_WITHIN: Duration = Duration::from_secs(5);
 /// Slots to work for each slot to compare.
 const OF_SLOTS: usize = 4;
 /// Of the slots to compare, one in so many is left to administrators.
@@ -38,7 +39,7 @@ pub struct Inspector {
     preparer: Preparer,
     clusters: Arc<DynamicClusters>,
     /// A quarter of the slots to work: so many clusters are looked at at once.
-    slots: Arc<Places>,
+    slots: CallerSlots,
     /// The number of `slots`.
     at_once: usize,
     /// Whether mass deletions are suspended.
@@ -58,7 +59,7 @@ enum Unseen {
 }
 
 impl Inspector {
-    /// Reads what workers read, in other turns, and connects as they do.
+    /// Reads what workers read, in slots of its own, and connects as they do.
     pub fn new(
         store: &PassStore,
         preparer: &Preparer,
@@ -66,7 +67,7 @@ impl Inspector {
         config: &SyncsetsConfig,
     ) -> Self {
         let at_once = (config.max_in_flight.get() / OF_SLOTS).max(1);
-        let slots = Arc::new(Places::new("looks at clusters", at_once, at_once / RESERVED));
+        let slots = CallerSlots::new("looks at clusters", at_once, at_once / RESERVED);
         let store = store.apart();
         let preparer = preparer.apart(store.clone());
         Self { store, preparer, clusters, slots, at_once, is_guarding: config.mass_delete_guard }
@@ -81,8 +82,8 @@ impl Inspector {
     }
 
     /// A slot to look, or why there is none.
-    async fn turn(&self, taker: Taker) -> Result<Place, Problem> {
-        self.slots.take(taker, TURN_WITHIN).await
+    async fn slot(&self, owner: SlotOwner) -> Result<Slot, Problem> {
+        self.slots.take(owner, SLOT_WITHIN).await
     }
 
     /// A client of a cluster, with a connection of its own.

@@ -16,7 +16,7 @@ use crate::syncset::plan::status::Unreachable;
 use crate::syncset::run::dispatch::{DispatchError, SuspendedSyncset, suspended_within};
 use crate::syncset::run::paused::{is_paused, pause};
 use crate::syncset::run::rollouts::{ShownRollout, stopped_rollouts};
-use fleet::Places;
+use fleet::NamespaceFilter;
 
 /// Of held syncsets, of stopped rollouts, of failures and of clusters that do not answer, as many are read.
 const MOST_READ: i64 = 20;
@@ -318,10 +318,10 @@ async fn unreachable(database: &Database, pausing: &[String]) -> Result<Vec<Unre
     Ok(found)
 }
 
-/// How many clusters in these places are not reachable, and namespace and name of the first ones. Those that are paused do not count.
+/// How many clusters in these namespaces are not reachable, and namespace and name of the first ones. Those that are paused do not count.
 pub(in crate::syncset) async fn unreachable_within(
     database: &Database,
-    places: &Places,
+    namespaces: &NamespaceFilter,
 ) -> Result<(usize, Vec<(String, String)>), db::Error> {
     const QUERY: &str = "count_unreachable_clusters";
     let (mut parameters, now) = (Parameters::default(), Timestamp::now());
@@ -333,7 +333,7 @@ pub(in crate::syncset) async fn unreachable_within(
              select from towline_cluster p where p.cluster = c.id and p.reachable = false)) u group by pause",
         pause!(),
         clusters!(),
-        places.condition(&mut parameters),
+        namespaces.condition(&mut parameters),
     );
     let (mut count, mut first) = (0, Vec::new());
     for row in &database.all(QUERY, &text, &parameters.as_params()).await? {

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::documents::{ClaimSlot, ClaimSlots, Namespaces, Turns, Work};
+use crate::documents::{ClaimOrder, ClaimSlot, ClaimSlots, Namespaces, Work};
 
 /// For so many slots to work of one namespace, there is one more for others.
 const FOR_OTHERS: usize = 4;
@@ -86,7 +86,7 @@ struct Queue {
     most: usize,
     free: usize,
     namespaces: Namespaces,
-    turns: Turns,
+    order: ClaimOrder,
     next: u64,
     waiting: BTreeMap<u64, Waiting>,
 }
@@ -105,7 +105,7 @@ impl Slots {
             most,
             free: most.saturating_add(most.div_ceil(FOR_OTHERS)),
             namespaces: Namespaces::default(),
-            turns: Turns::default(),
+            order: ClaimOrder::default(),
             next: 0,
             waiting: BTreeMap::new(),
         };
@@ -132,7 +132,7 @@ impl Slots {
             .ok_or_else(|| own.appointments.lock().next(namespace, Instant::now(), rand::random()))
     }
 
-    /// After how long a cluster that was asked in vain may be asked again, so that those that are silent have their turns.
+    /// After how long a cluster that was asked in vain may be asked again, so that each of those that are silent is asked.
     pub fn next_probe(&self, namespace: &str) -> Duration {
         self.probing.appointments.lock().next(namespace, Instant::now(), rand::random())
     }
@@ -228,7 +228,7 @@ impl Queue {
     fn take(&mut self, namespace: &Arc<str>) {
         self.free -= 1;
         self.namespaces.take(namespace);
-        self.turns.taken(1);
+        self.order.taken(1);
     }
 
     fn give_back(&mut self, namespace: &str) {
@@ -241,13 +241,13 @@ impl Queue {
         self.namespaces.used(namespace) < self.most
     }
 
-    /// Takes a slot for the next in the queue: of those whose namespace has fewest slots, the one that has waited longest. Where it is
-    /// the turn of urgent work, others only come if there is none.
+    /// Takes a slot for the next in the queue: of those whose namespace has fewest slots, the one that has waited longest. Where urgent work
+    /// comes first, others only come if there is none.
     fn next(&mut self) -> Option<Waiting> {
         if self.free == 0 {
             return None;
         }
-        let prefers_urgent = self.turns.prefers_urgent();
+        let prefers_urgent = self.order.prefers_urgent();
         let may_take = self.waiting.iter().filter(|(_, waiting)| self.may_take(&waiting.namespace));
         let rank = |(number, waiting): &(&u64, &Waiting)| {
             (prefers_urgent && !waiting.is_urgent, self.namespaces.used(&waiting.namespace), **number)
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn as_many_work_at_once_as_there_are_permits() {
+    async fn as_many_work_at_once_as_there_are_slots() {
         let slots = slots(2);
         let (one, two) = (slots.work_on(false, "alone").await, slots.work_on(true, "alone").await);
         let third = waiting(&slots, true).await;
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn three_of_four_permits_are_for_urgent_work_and_the_fourth_for_what_waits_longest() {
+    async fn three_of_four_slots_are_for_urgent_work_and_the_fourth_for_what_waits_longest() {
         let slots = slots(1);
         let mut held = slots.work_on(true, "alone").await;
         let mut other = Vec::new();
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_gives_up_waiting_costs_no_permit() {
+    async fn whoever_gives_up_waiting_costs_no_slot() {
         let slots = slots(1);
         let held = slots.work_on(false, "alone").await;
         let (gone, also_gone) = (waiting(&slots, true).await, waiting(&slots, false).await);
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_permit_that_was_granted_and_not_taken_is_given_back() {
+    async fn a_slot_that_was_granted_and_not_taken_is_given_back() {
         let slots = slots(1);
         let held = slots.work_on(false, "alone").await;
         let mut late = Box::pin(slots.work_on(false, "alone"));

@@ -14,7 +14,7 @@ use towline::test_api::documents::{
     Change, Claims, Expected, Grant, Holder, Item, Keeps, Key, Kind, Role, Row, compact, renumber,
 };
 use towline::test_api::syncset::SyncsetMetrics;
-use towline::test_api::syncset::dispatch::{Dispatch, DispatchError, DispatchObserver, Dispatcher, Turn};
+use towline::test_api::syncset::dispatch::{Batch, Dispatch, DispatchError, DispatchObserver, Dispatcher};
 
 use crate::documents::claims::Running;
 use crate::documents::world::{LIMIT, Stage, Written, cluster, create, item, put, row, run};
@@ -23,7 +23,7 @@ pub(crate) const CURSOR: &str = "select cursor from towline_claim where name = '
 pub(crate) const NEWEST: &str = "select greatest(base, (select max(version) from towline_log)) from towline_meta";
 const WORK: &str = "select count(*) from towline_work";
 
-/// A dispatcher in this process that makes a turn when a test wants it.
+/// A dispatcher in this process that makes a batch when a test wants it.
 pub(crate) struct Leader {
     pub(crate) dispatch: Dispatch,
     pub(crate) grant: Grant,
@@ -38,28 +38,28 @@ impl Leader {
         Self { dispatch: Dispatch::new(stage.database()), grant: leadership.granted().await, _claims: claims }
     }
 
-    pub(crate) async fn turn(&self) -> Turn {
-        self.dispatch.turn(&self.grant).await.expect("a turn")
+    pub(crate) async fn batch(&self) -> Batch {
+        self.dispatch.batch(&self.grant).await.expect("a batch")
     }
 
-    /// Turns until nothing is left to dispatch.
+    /// Dispatches until nothing is left to dispatch.
     pub(crate) async fn all(&self) -> u64 {
         let mut asked = 0;
         loop {
-            let turn = self.turn().await;
-            asked += turn.asked;
-            if turn == Turn::default() {
+            let batch = self.batch().await;
+            asked += batch.asked;
+            if batch == Batch::default() {
                 return asked;
             }
         }
     }
 
-    /// A turn that is killed after so many steps, unless it ends before.
+    /// A batch that is killed after so many steps, unless it ends before.
     async fn killed(&self, mut steps: usize) {
-        let mut turn = pin!(self.dispatch.turn(&self.grant));
+        let mut batch = pin!(self.dispatch.batch(&self.grant));
         poll_fn(|context| {
             steps -= 1;
-            if steps == 0 || turn.as_mut().poll(context).is_ready() { Poll::Ready(()) } else { Poll::Pending }
+            if steps == 0 || batch.as_mut().poll(context).is_ready() { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
     }
@@ -99,7 +99,7 @@ fn each_kind_of_change_asks_for_the_clusters_that_it_concerns() {
             writer.version(document(Kind::Cluster, name, 1, json!({}), &labels)).await;
         }
         let leader = Leader::of(&stage).await;
-        assert!(leader.turn().await.was_gap, "the first start");
+        assert!(leader.batch().await.was_gap, "the first start");
         leader.all().await;
         assert_eq!(asked(&stage).await, names(["c1", "c2", "c3"]));
         let refs = |names: &[&str]| {
@@ -277,7 +277,7 @@ fn a_leader_that_was_replaced_moves_no_cursor_and_asks_for_nobody() {
             ("until = now() - interval '1 s'", "until = now() + interval '30 s'"),
         ] {
             stage.run(&format!("update towline_claim set {taken} where name = 'dispatcher'")).await;
-            let error = leader.dispatch.turn(&leader.grant).await.expect_err("it must not");
+            let error = leader.dispatch.batch(&leader.grant).await.expect_err("it must not");
             assert!(matches!(error, DispatchError::LeaseExpired), "{taken}: {error}");
             assert_eq!((stage.number(CURSOR).await, stage.number(WORK).await), (cursor, 0), "{taken}");
             // Neither over changes that concern nobody.
@@ -288,7 +288,7 @@ fn a_leader_that_was_replaced_moves_no_cursor_and_asks_for_nobody() {
         let cursor = stage.number(CURSOR).await;
         stage.writer().version(put("c1")).await;
         stage.run("update towline_claim set token = token + 1 where name = 'dispatcher'").await;
-        let error = leader.dispatch.turn(&leader.grant).await.expect_err("it must not");
+        let error = leader.dispatch.batch(&leader.grant).await.expect_err("it must not");
         assert!(matches!(error, DispatchError::LeaseExpired) && stage.number(CURSOR).await == cursor, "{error}");
     });
 }
@@ -310,25 +310,25 @@ fn what_is_missing_in_the_log_asks_for_all_clusters_and_removes_what_is_left_of_
         let newest = stage.number(NEWEST).await;
         stage.run(&format!("update towline_meta set base = {newest}")).await;
         assert_eq!(stage.number(WORK).await, 3);
-        let turn = leader.turn().await;
-        assert_eq!((turn.was_gap, turn.asked), (true, 2));
+        let batch = leader.batch().await;
+        assert_eq!((batch.was_gap, batch.asked), (true, 2));
         assert_eq!(asked(&stage).await, names(["c1", "c2"]));
         assert_eq!(stage.number("select count(*) from towline_cluster where next_full is not null").await, 2);
-        assert_eq!((stage.number(CURSOR).await, leader.turn().await), (newest, Turn::default()));
+        assert_eq!((stage.number(CURSOR).await, leader.batch().await), (newest, Batch::default()));
         // Versions were lost: clusters may hold what nobody knows of any more.
         renumber(&stage.database(), true).await.expect("it is renumbered");
         stage.run("update towline_claim set until = now()").await;
         let next = Leader::of(&stage).await;
-        let turn = next.turn().await;
-        assert_eq!((turn.was_gap, turn.asked), (true, 2));
+        let batch = next.batch().await;
+        assert_eq!((batch.was_gap, batch.asked), (true, 2));
         assert_eq!(
             stage.number("select count(*) from towline_cluster where next_full is null and resyncs = 1").await,
             2
         );
-        assert_eq!(next.turn().await, Turn::default());
+        assert_eq!(next.batch().await, Batch::default());
         // A cursor from a future that was lost.
         stage.run("update towline_claim set cursor = cursor + 1000 where name = 'dispatcher'").await;
-        assert!(next.turn().await.was_gap);
+        assert!(next.batch().await.was_gap);
         assert_eq!(stage.number("select count(*) from towline_cluster where resyncs = 2").await, 2);
     });
 }
@@ -373,7 +373,7 @@ fn compaction_keeps_what_was_not_dispatched() {
         let _running = Running::start(claims);
         let (grant, compacts) = (dispatcher.granted().await, compaction.granted().await);
         let dispatch = Dispatch::new(stage.database());
-        while dispatch.turn(&grant).await.expect("a turn") != Turn::default() {}
+        while dispatch.batch(&grant).await.expect("a batch") != Batch::default() {}
         let cursor = stage.number(CURSOR).await;
         stage
             .run(
@@ -386,8 +386,8 @@ fn compaction_keeps_what_was_not_dispatched() {
         let keeps = Keeps { log: Duration::from_hours(1), history: Duration::from_hours(1), records: 1_000 };
         compact(&stage.database(), &compacts, keeps).await.expect("a step");
         assert_eq!(stage.number("select base from towline_meta").await, cursor);
-        assert_eq!(dispatch.turn(&grant).await.expect("a turn").changes, 500);
-        while dispatch.turn(&grant).await.expect("a turn") != Turn::default() {}
+        assert_eq!(dispatch.batch(&grant).await.expect("a batch").changes, 500);
+        while dispatch.batch(&grant).await.expect("a batch") != Batch::default() {}
         assert_eq!(stage.number(CURSOR).await, 3000);
         compact(&stage.database(), &compacts, keeps).await.expect("a step");
         assert_eq!(stage.number("select base from towline_meta").await, 2001);
@@ -443,14 +443,14 @@ fn a_turn_is_one_read_and_one_transaction_however_many_clusters_it_asks_for() {
         for generation in 1..3 {
             writer.version(document(Kind::SelectorSyncSet, "t", generation, selector.clone(), &[])).await;
             let before = counts().await;
-            let turn = leader.turn().await;
-            assert_eq!((turn.changes, turn.asked), (1, 2_000));
+            let batch = leader.batch().await;
+            assert_eq!((batch.changes, batch.asked), (1, 2_000));
             let after = counts().await;
             let spent: Vec<i64> = after.iter().zip(&before).map(|(after, before)| after - before).collect();
             assert_eq!(spent, [1; 10], "{texts:?}");
         }
         let before = counts().await;
-        assert_eq!(leader.turn().await, Turn::default());
+        assert_eq!(leader.batch().await, Batch::default());
         let after = counts().await;
         let spent: Vec<i64> = after.iter().zip(&before).map(|(after, before)| after - before).collect();
         assert_eq!(spent, [1, 0, 0, 0, 0, 0, 0, 0, 0, 0], "idle");
@@ -472,14 +472,14 @@ fn a_turn_ends_where_its_documents_come_to_eight_mebibytes() {
             let data = json!({"spec": {"clusterDeploymentRefs": refs}});
             writer.version(document(Kind::SyncSet, &format!("s{number}"), 1, data, &[])).await;
         }
-        let mut turns = Vec::new();
-        while turns.iter().sum::<usize>() < 10 {
-            let turn = leader.turn().await;
-            assert_eq!(turn.has_more, turns.iter().sum::<usize>() + turn.changes < 10);
-            turns.push(turn.changes);
+        let mut batches = Vec::new();
+        while batches.iter().sum::<usize>() < 10 {
+            let batch = leader.batch().await;
+            assert_eq!(batch.has_more, batches.iter().sum::<usize>() + batch.changes < 10);
+            batches.push(batch.changes);
         }
-        assert!(turns.len() >= 2 && turns[0] > 1, "{turns:?}");
-        assert_eq!((leader.turn().await, stage.number(CURSOR).await), (Turn::default(), stage.number(NEWEST).await));
+        assert!(batches.len() >= 2 && batches[0] > 1, "{batches:?}");
+        assert_eq!((leader.batch().await, stage.number(CURSOR).await), (Batch::default(), stage.number(NEWEST).await));
     });
 }
 
@@ -501,23 +501,23 @@ fn a_row_that_can_not_be_read_stops_nothing() {
             );
             stage.run(&row).await;
             asked(&stage).await;
-            let turn = leader.turn().await;
-            assert_eq!((turn.changes, turn.asked), (1, 1), "{document}: it may concern all");
+            let batch = leader.batch().await;
+            assert_eq!((batch.changes, batch.asked), (1, 1), "{document}: it may concern all");
         }
         assert_eq!(stage.number(CURSOR).await, stage.number(NEWEST).await);
     });
 }
 
-/// Drains the actor after two turns.
-struct TwoTurns {
-    turns: AtomicUsize,
+/// Drains the actor after two batches.
+struct TwoBatches {
+    batches: AtomicUsize,
     drain: Box<dyn Fn() + Send + Sync>,
 }
 
-impl DispatchObserver for TwoTurns {
-    fn dispatched(&self, turn: Turn) {
-        assert!(turn.has_more, "{turn:?}");
-        if self.turns.fetch_add(1, Ordering::SeqCst) == 1 {
+impl DispatchObserver for TwoBatches {
+    fn dispatched(&self, batch: Batch) {
+        assert!(batch.has_more, "{batch:?}");
+        if self.batches.fetch_add(1, Ordering::SeqCst) == 1 {
             (self.drain)();
         }
     }
@@ -543,7 +543,7 @@ fn what_is_not_needed_any_more_goes_also_while_there_is_always_more_to_read() {
         let leadership = claims.role(Role::Dispatcher);
         let _claims = Running::start(claims);
         let (scope, drain) = Scope::standalone("dispatcher");
-        let observer = TwoTurns { turns: 0.into(), drain: Box::new(move || drain.cancel()) };
+        let observer = TwoBatches { batches: 0.into(), drain: Box::new(move || drain.cancel()) };
         let dispatcher = Dispatcher::new(Dispatch::new(stage.database()), leadership, std::sync::Arc::new(observer));
         let body = async { dispatcher.run(scope).await.map_err(|error| error.to_string()) };
         tokio::time::timeout(LIMIT, body).await.expect("it ends").expect("no failure");

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use serde_json::{Map, Value, json};
 use towline::test_api::cluster::Clock;
 use towline::test_api::documents::{Author, Change, Claims, Entry, Expected, Holder, Kind, Role, Row, WorkClaim};
-use towline::test_api::syncset::dispatch::{Dispatch, Turn};
+use towline::test_api::syncset::dispatch::{Batch, Dispatch};
 use towline::test_api::syncset::plan::name::{Digest, ObjectRef, SyncSetKind, SyncSetName};
 use towline::test_api::syncset::plan::pass::Writes;
 use towline::test_api::syncset::plan::reason::Reason;
@@ -294,7 +294,7 @@ fn a_removed_cluster_takes_its_state_with_it_and_its_pass_stores_no_more() {
         let _claims = Running::start(claims);
         let (claim, store) = claimed(&stage).await;
         let (grant, dispatch) = (leadership.granted().await, Dispatch::new(stage.database()));
-        while dispatch.turn(&grant).await.expect("a turn") != Turn::default() {}
+        while dispatch.batch(&grant).await.expect("a batch") != Batch::default() {}
         let writes =
             Writes { results: vec![failed()], applied: vec![sent()], patched: vec![patched(0)], ..Writes::default() };
         let now = ClusterUpdate { row: cluster_row(), resyncs: 0 };
@@ -306,12 +306,12 @@ fn a_removed_cluster_takes_its_state_with_it_and_its_pass_stores_no_more() {
         let begun =
             "begin; select from towline_work for key share; update towline_result set generation = generation + 1";
         pass.batch_execute(begun).await.expect("it is done");
-        let turn = tokio::spawn(async move { dispatch.turn(&grant).await });
+        let batch = tokio::spawn(async move { dispatch.batch(&grant).await });
         let waits = "select count(*) from pg_locks l join pg_stat_activity a using (pid) \
              where a.datname = current_database() and not l.granted";
         stage.becomes("the dispatcher to wait for the pass", waits, 1).await;
         pass.batch_execute("commit").await.expect("it is committed");
-        turn.await.expect("no panic").expect("a turn");
+        batch.await.expect("no panic").expect("a batch");
         for table in ["work", "result", "applied", "patched", "cluster", "identity"] {
             assert_eq!(stage.number(&format!("select count(*) from towline_{table}")).await, 0, "{table}");
         }

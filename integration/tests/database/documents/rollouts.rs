@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use towline::test_api::cluster::Clock;
 use towline::test_api::documents::{Claims, Holder, Key, Kind, WorkQueue, renumber};
 use towline::test_api::syncset::Counted;
-use towline::test_api::syncset::dispatch::{DispatchError, Rollouts, Turn};
+use towline::test_api::syncset::dispatch::{Batch, DispatchError, Rollouts};
 
 use crate::documents::dispatch::{Leader, asked, document, removal, statements};
 use crate::documents::world::{Stage, Written, run};
@@ -827,13 +827,13 @@ fn a_hub_without_rollouts_is_asked_for_them_once_and_a_rollout_costs_five_statem
         };
         let leader = Leader::of(&stage).await;
         let mut rollouts = Rollouts::unknown();
-        let turn = leader.turn().await;
-        assert!(rollouts.next(&turn).is_some(), "nothing is known at first");
+        let batch = leader.batch().await;
+        assert!(rollouts.next(&batch).is_some(), "nothing is known at first");
         let before = counts(&stage).await;
         leader.dispatch.roll(&leader.grant, &mut rollouts, &|| ()).await.expect("a look");
         assert_eq!(since(&before, &counts(&stage).await), [1, 0, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(rollouts.next(&Turn { changes: 1, asked: 1, ..Turn::default() }), None);
-        assert!(rollouts.next(&Turn { rolls: true, ..Turn::default() }).is_some());
+        assert_eq!(rollouts.next(&Batch { changes: 1, asked: 1, ..Batch::default() }), None);
+        assert!(rollouts.next(&Batch { rolls: true, ..Batch::default() }).is_some());
         let mut world = World::new("rollcostsmany", 3, json!({"maxConcurrent": 2})).await;
         world.stage.run("create schema statistics; create extension pg_stat_statements schema statistics").await;
         world.write("b").await;

@@ -3,8 +3,8 @@
 use integration::soak::{Random, seed};
 use serde_json::{Value, json};
 use towline::test_api::documents::{
-    BlockingPool, Continue, Document, Fields, Filter, Key, Kind, LargeSlots, ListError, ListQuery, Page, Store, Taker,
-    WatchQuery, list, list_json,
+    BlockingPool, Continue, Document, Fields, Filter, Key, Kind, LargeSlots, ListError, ListQuery, Page, SlotOwner,
+    Store, WatchQuery, list, list_json,
 };
 
 use crate::documents_read::world::{LIMIT, World, put, run, write};
@@ -153,7 +153,7 @@ fn large_documents_wait_for_a_thread_of_their_own_and_small_ones_do_not() {
             let (database, blocking, slots) = (database.clone(), blocking.clone(), slots.clone());
             let filter = Filter::of(Kind::Cluster).in_namespace(namespace).expect("a namespace");
             async move {
-                list_json(&database, &blocking, &ListQuery { filter, ..query(None) }, (&slots, Taker::default()))
+                list_json(&database, &blocking, &ListQuery { filter, ..query(None) }, (&slots, SlotOwner::default()))
                     .await
                     .expect("a page")
                     .0

@@ -81,7 +81,7 @@ fn watches_whose_clients_take_nothing_hold_eight_large_documents_and_others_wait
             let query = WatchQuery { filter: Filter::of(Kind::Cluster), fields: Fields::All, from: None };
             replica.tail.watch(query).await
         };
-        let is_refused = async || matches!(begin().await, Err(ListError::NoTurn { .. }));
+        let is_refused = async || matches!(begin().await, Err(ListError::NoSlot { .. }));
         let mut held = Vec::new();
         for _ in 0..MOST {
             held.push(begin().await.expect("a watch"));

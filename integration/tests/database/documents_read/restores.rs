@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use towline::test_api::documents::{
-    BlockingPool, Ending, Fields, Filter, Key, Kind, LargeSlots, ListError, ListQuery, Store, Tail, Taker, Watch,
+    BlockingPool, Ending, Fields, Filter, Key, Kind, LargeSlots, ListError, ListQuery, SlotOwner, Store, Tail, Watch,
     WatchQuery, list, list_json,
 };
 
@@ -105,7 +105,7 @@ async fn reads(world: &World) -> [bool; 4] {
             &world.database,
             &BlockingPool::default(),
             &query,
-            (&LargeSlots::new("large ones", 1, 0), Taker::default()),
+            (&LargeSlots::new("large ones", 1, 0), SlotOwner::default()),
         )
         .await
         .is_ok(),

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use integration::postgres::{ADMIN, HUB};
 use towline::test_api::documents::{
-    self, Change, ClaimLimits, Expected, Finished, Item, Key, Kind, Outcome, Row, Shares, Turns, Work, WorkEnd, Writer,
+    self, Change, ClaimLimits, ClaimMix, ClaimOrder, Expected, Finished, Item, Key, Kind, Outcome, Row, Work, WorkEnd,
+    Writer,
 };
 use towline::test_api::syncset::plan::pass::Writes;
 use towline::test_api::syncset::plan::rows::ClusterRow;
@@ -214,7 +215,7 @@ fn a_pass_that_kills_its_process_returns_ever_later_and_starves_nobody() {
 #[test]
 fn three_of_four_slots_take_urgent_rows_and_the_fourth_the_oldest() {
     run(async {
-        let stage = Stage::new("shares").await;
+        let stage = Stage::new("mix").await;
         let process = stage.process();
         let fill = "delete from towline_work; \
              insert into towline_work (cluster, ready_at, urgent) \
@@ -223,30 +224,30 @@ fn three_of_four_slots_take_urgent_rows_and_the_fourth_the_oldest() {
         let mut orders = Vec::new();
         for slots in [1, 4] {
             stage.run(fill).await;
-            let (mut turns, mut order, mut held) = (Turns::default(), Vec::new(), Vec::new());
+            let (mut order, mut taken, mut held) = (ClaimOrder::default(), Vec::new(), Vec::new());
             loop {
-                let granted = process.claimed(turns.shares(slots)).await;
-                turns.taken(u32::try_from(granted.len()).expect("few"));
+                let granted = process.claimed(order.mix(slots)).await;
+                order.taken(u32::try_from(granted.len()).expect("few"));
                 if granted.is_empty() {
                     break;
                 }
                 let mut round = clusters(&granted);
                 round.sort_unstable_by_key(|cluster| (*cluster <= 8, *cluster));
-                order.extend(round);
+                taken.extend(round);
                 held.extend(granted);
             }
-            orders.push(order);
+            orders.push(taken);
         }
         let expected = [9, 10, 11, 1, 12, 13, 14, 2, 15, 16, 3, 4, 5, 6, 7, 8];
         assert_eq!(orders, [expected.to_vec(), expected.to_vec()]);
         // Where nothing is urgent, all slots take the others, and the other way round.
         stage.run(fill).await;
         stage.run("delete from towline_work where urgent").await;
-        assert_eq!(process.claimed(Turns::default().shares(4)).await.len(), 4);
+        assert_eq!(process.claimed(ClaimOrder::default().mix(4)).await.len(), 4);
         stage.run(fill).await;
         stage.run("delete from towline_work where not urgent").await;
-        let shares = Shares { urgent_first: 0, oldest: 3 };
-        let mut oldest = clusters(&process.claimed(shares).await);
+        let mix = ClaimMix { urgent_first: 0, oldest: 3 };
+        let mut oldest = clusters(&process.claimed(mix).await);
         oldest.sort_unstable();
         assert_eq!(oldest, [9, 10, 11]);
     });
@@ -263,11 +264,11 @@ fn each_namespace_gets_as_much_as_it_may_have_whatever_the_others_may() {
              select ('00000000-0000-4000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, now() - interval '1 h' + n * interval '1 s', \
                n % 2 = 0, case when n <= 40 then 'near' when n <= 60 then 'far' when n <= 80 then 'third' else 'new-' || n end \
              from generate_series(1, 82) n";
-        let granted = async |shares: Shares, of: &[(&str, usize)]| {
+        let granted = async |mix: ClaimMix, of: &[(&str, usize)]| {
             stage.run(fill).await;
             let of = of.iter().map(|(name, most)| ((*name).into(), *most));
             let limits = ClaimLimits { of: of.collect(), of_others: 3 };
-            let claimed = process.queue.claim(shares, &limits).await.expect("an answer");
+            let claimed = process.queue.claim(mix, &limits).await.expect("an answer");
             assert!(claimed.has_more && claimed.granted == claimed.work.len());
             let namespace = |cluster: u64| match cluster {
                 ..=40 => "near",
@@ -284,20 +285,20 @@ fn each_namespace_gets_as_much_as_it_may_have_whatever_the_others_may() {
         let lengths = |counts: &BTreeMap<&'static str, Vec<bool>>| {
             counts.iter().map(|(name, urgent)| (*name, urgent.len())).collect::<Vec<_>>()
         };
-        for shares in [Shares { urgent_first: 72, oldest: 24 }, Shares { urgent_first: 0, oldest: 96 }] {
-            let all = granted(shares, &[("far", 4), ("near", 1)]).await;
+        for mix in [ClaimMix { urgent_first: 72, oldest: 24 }, ClaimMix { urgent_first: 0, oldest: 96 }] {
+            let all = granted(mix, &[("far", 4), ("near", 1)]).await;
             assert_eq!(lengths(&all), [("far", 4), ("near", 1), ("new", 2), ("third", 3)]);
-            let others = granted(shares, &[("far", 4), ("near", 1), ("third", 0)]).await;
+            let others = granted(mix, &[("far", 4), ("near", 1), ("third", 0)]).await;
             assert_eq!(lengths(&others), [("far", 4), ("near", 1), ("new", 2)]);
         }
         // With fewer slots, the oldest rows are of one that may have no more then, and the next claim passes over it.
-        let few = Shares { urgent_first: 0, oldest: 6 };
+        let few = ClaimMix { urgent_first: 0, oldest: 6 };
         assert_eq!(lengths(&granted(few, &[("far", 4), ("near", 1)]).await), [("near", 1)]);
         assert_eq!(lengths(&granted(few, &[("far", 4), ("near", 0)]).await), [("far", 4)]);
         // Where only one may be claimed of a namespace, it is not always an urgent one.
         let mut seen = [false; 2];
         for _ in 0..200 {
-            let found = granted(Shares { urgent_first: 48, oldest: 16 }, &[("near", 1)]).await;
+            let found = granted(ClaimMix { urgent_first: 48, oldest: 16 }, &[("near", 1)]).await;
             seen[usize::from(found["near"][0])] = true;
             if seen == [true; 2] {
                 break;
@@ -320,7 +321,8 @@ fn a_claim_takes_the_next_rows_where_the_oldest_are_locked() {
         for of in [BTreeMap::new(), BTreeMap::from([("slow".into(), 0)])] {
             other.batch_execute(lock).await.expect("a lock");
             let limits = ClaimLimits { of, of_others: 9 };
-            let claimed = process.queue.claim(Shares { urgent_first: 0, oldest: 1 }, &limits).await.expect("an answer");
+            let claimed =
+                process.queue.claim(ClaimMix { urgent_first: 0, oldest: 1 }, &limits).await.expect("an answer");
             assert_eq!((clusters(&claimed.work), claimed.has_more), (vec![2], false));
             other.batch_execute("rollback").await.expect("it is done");
             stage

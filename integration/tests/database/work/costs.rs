@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use integration::postgres::HUB;
-use towline::test_api::documents::{ClaimLimits, Shares};
+use towline::test_api::documents::{ClaimLimits, ClaimMix};
 
 use crate::work::consumer::Waiting;
 use crate::work::hints::World;
@@ -139,9 +139,9 @@ fn a_claim_of_others_reads_as_little_as_if_nothing_else_were_ready() {
         process.ask(&[SLOW + 2, SLOW + 3], false).await;
         count(&stage).await;
         let claim = async || {
-            let shares = Shares { urgent_first: 3, oldest: 1 };
+            let mix = ClaimMix { urgent_first: 3, oldest: 1 };
             let limits = ClaimLimits { of: BTreeMap::from([("slow".into(), 0)]), of_others: 4 };
-            process.queue.claim(shares, &limits).await.expect("an answer").work
+            process.queue.claim(mix, &limits).await.expect("an answer").work
         };
         let mut found = clusters(&claim().await);
         found.sort_unstable();

@@ -15,7 +15,7 @@ use towline::test_api::amqp::AmqpSource;
 use towline::test_api::cluster::Clock;
 use towline::test_api::db::{Database, DatabaseSource};
 use towline::test_api::documents::{
-    self, Broker, ClaimLimits, Claims, Finished, Holder, Shares, Work, WorkEnd, WorkQueue,
+    self, Broker, ClaimLimits, ClaimMix, Claims, Finished, Holder, Work, WorkEnd, WorkQueue,
 };
 
 pub(crate) use crate::run;
@@ -164,14 +164,14 @@ impl Process {
 
     /// Claims at most so many rows, in order of their clusters.
     pub(crate) async fn claim(&self, slots: u32) -> Vec<Work> {
-        let mut claimed = self.claimed(Shares { urgent_first: 0, oldest: slots }).await;
+        let mut claimed = self.claimed(ClaimMix { urgent_first: 0, oldest: slots }).await;
         claimed.sort_by_key(|work| work.cluster);
         claimed
     }
 
     /// Claims rows of whatever namespaces they are.
-    pub(crate) async fn claimed(&self, shares: Shares) -> Vec<Work> {
-        self.queue.claim(shares, &ClaimLimits::NONE).await.expect("an answer").work
+    pub(crate) async fn claimed(&self, mix: ClaimMix) -> Vec<Work> {
+        self.queue.claim(mix, &ClaimLimits::NONE).await.expect("an answer").work
     }
 
     /// Claims the only row that is ready.

@@ -26,7 +26,7 @@ async fn one_key_never_runs_twice_at_once_and_no_request_of_a_hundred_thousand_i
         _ => Outcome::Done,
     });
     let backoff = Backoff::new(Duration::from_micros(50), Duration::from_millis(5));
-    let limits = Limits { permits: 16, waiting: 32, backoff };
+    let limits = Limits { slots: 16, waiting: 32, backoff };
     let rig = Arc::new(Rig::start(Arc::clone(&world), 64, limits));
     let senders = (0..SENDERS).map(|seed| {
         let rig = Arc::clone(&rig);
@@ -46,14 +46,14 @@ async fn one_key_never_runs_twice_at_once_and_no_request_of_a_hundred_thousand_i
     };
     until("each key's last request has been seen by a run", settled).await;
     assert!(!world.twice_at_once.load(SeqCst), "a key ran twice at once");
-    assert!(world.most_running.load(SeqCst) <= 16, "more runs than permits");
+    assert!(world.most_running.load(SeqCst) <= 16, "more runs than slots");
     let reading = rig.mailbox.gauge().read();
     assert_eq!(reading.accepted + reading.merged, 100_000);
     assert_eq!(world.count("started"), world.count("finished") + world.count("panicked"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn as_many_keys_run_at_once_as_there_are_permits() {
+async fn as_many_keys_run_at_once_as_there_are_slots() {
     let rig = Rig::start(World::new(10, 0, |_, _| Outcome::Done), 10, LIMITS);
     for key in 0..10 {
         rig.request(key).await;
@@ -70,7 +70,7 @@ async fn as_many_keys_run_at_once_as_there_are_permits() {
 
 #[tokio::test(start_paused = true)]
 async fn a_blocked_dispatcher_takes_exactly_its_limits_and_senders_wait() {
-    let limits = Limits { permits: 1, waiting: 4, ..LIMITS };
+    let limits = Limits { slots: 1, waiting: 4, ..LIMITS };
     let rig = Rig::start(World::new(100, 0, |_, _| Outcome::Done), 2, limits);
     let accepted = Arc::new(AtomicUsize::new(0));
     for key in 0..100 {
@@ -92,7 +92,7 @@ async fn a_blocked_dispatcher_takes_exactly_its_limits_and_senders_wait() {
 
 #[tokio::test(start_paused = true)]
 async fn keys_in_back_off_do_not_hold_up_the_intake() {
-    let limits = Limits { permits: 1, waiting: 1, ..LIMITS };
+    let limits = Limits { slots: 1, waiting: 1, ..LIMITS };
     let rig = Rig::start(World::new(50, OPEN, |_, _| Outcome::RetryAfter(SECOND * 100)), 1, limits);
     for key in 0..50 {
         rig.request(key).await;

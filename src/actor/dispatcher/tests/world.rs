@@ -116,7 +116,7 @@ impl Observe<usize> for Arc<World> {
 }
 
 pub(super) const LIMITS: Limits =
-    Limits { permits: 4, waiting: 100, backoff: Backoff { first: SECOND, cap: Duration::from_secs(8), jitter: 0.0 } };
+    Limits { slots: 4, waiting: 100, backoff: Backoff { first: SECOND, cap: Duration::from_secs(8), jitter: 0.0 } };
 
 pub(super) struct Rig {
     pub(super) world: Arc<World>,

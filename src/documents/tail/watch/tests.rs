@@ -242,10 +242,10 @@ async fn a_version_ahead_of_the_tail_is_decided_on_by_a_read_that_begins_later()
 }
 
 /// Who needs no token.
-const ANYBODY: Taker = Taker { token: None, is_administrator: true };
+const ANYBODY: SlotOwner = SlotOwner { token: None, is_administrator: true };
 
 /// All that read at the same time do so.
-fn all_read(tail: &Tail) -> Vec<Place> {
+fn all_read(tail: &Tail) -> Vec<Slot> {
     std::iter::from_fn(|| tail.0.readers.try_take(ANYBODY).ok()).collect()
 }
 
@@ -255,19 +255,19 @@ async fn a_watch_waits_5_s_for_its_turn_to_read_and_one_that_has_begun_30_s() {
     let reading = all_read(&tail);
     let begun = Instant::now();
     let outcome = tail.watch(WatchQuery { from: None, ..query(0) }).await.err();
-    assert!(matches!(outcome, Some(ListError::NoTurn { within: PATIENCE })), "{outcome:?}");
+    assert!(matches!(outcome, Some(ListError::NoSlot { within: PATIENCE })), "{outcome:?}");
     assert_eq!(begun.elapsed(), PATIENCE);
-    let mut watch = tail.watch(query(10)).await.expect("the ring needs no turn");
+    let mut watch = tail.watch(query(10)).await.expect("the ring needs no slot");
     watch.phase = Phase::State(None);
     let outcome = watch.next().await;
-    assert!(matches!(outcome, Err(Ending::Failed(ListError::NoTurn { within: LATER_PATIENCE }))), "{outcome:?}");
+    assert!(matches!(outcome, Err(Ending::Failed(ListError::NoSlot { within: LATER_PATIENCE }))), "{outcome:?}");
     assert_eq!(begun.elapsed(), PATIENCE + LATER_PATIENCE);
     drop(reading);
-    assert!(tail.turn(ANYBODY, watch.epoch, PATIENCE).await.is_ok(), "who waits no longer has no turn");
+    assert!(tail.read_slot(ANYBODY, watch.epoch, PATIENCE).await.is_ok(), "who waits no longer takes no slot");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restart_of_the_ring_ends_a_watch_that_waits_for_its_turn() {
+async fn a_restart_of_the_ring_ends_a_watch_that_waits_for_a_slot() {
     let tail = ready();
     let _reading = all_read(&tail);
     let begun = Instant::now();
@@ -282,7 +282,7 @@ async fn a_restart_of_the_ring_ends_a_watch_that_waits_for_its_turn() {
 #[tokio::test(start_paused = true)]
 async fn a_token_whose_watches_read_leaves_turns_to_others() {
     let tail = ready();
-    let of = |token: u8| Taker { token: Some([token; 32]), is_administrator: false };
+    let of = |token: u8| SlotOwner { token: Some([token; 32]), is_administrator: false };
     let watches: Vec<_> = (0..9).map(|_| tail.watch_of(of(1), WatchQuery { from: None, ..query(0) })).collect();
     let mut watches: Vec<_> = watches.into_iter().map(Box::pin).collect();
     assert!(watches.iter_mut().all(|watch| watch.as_mut().now_or_never().is_none()));

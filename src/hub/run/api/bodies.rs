@@ -1,9 +1,9 @@
 //! The bodies of requests and of large answers.
 //!
-//! A body takes a place among those that arrive, and its request one among those that are carried out once all of it is there: clients
+//! A body takes a slot among those that arrive, and its request one among those that are carried out once all of it is there: clients
 //! that send slowly hold up nobody else. A large body has one of the slots for large requests while the rest of it arrives, and until its
 //! client has the answer. A large answer to a read has one of the slots for answers until its client has taken it, however slowly. All of
-//! these are divided among tokens ([`Places`](crate::documents::Places)).
+//! these are divided among tokens ([`CallerSlots`](crate::documents::CallerSlots)).
 
 use std::time::Duration;
 
@@ -16,7 +16,8 @@ use hyper::body::Bytes;
 use tokio::time::{Instant, timeout_at};
 
 use super::Api;
-use crate::documents::{LargeSlot, LargeSlots, Place, Problem, ProblemKind, Taker};
+use crate::actor::Slot;
+use crate::documents::{LargeSlot, LargeSlots, Problem, ProblemKind, SlotOwner};
 use crate::hub::plan::access::Caller;
 
 /// Most bytes of a body. A document has at most 4 MiB as the database prints it; the rest is room for a client's white space.
@@ -40,28 +41,28 @@ pub(in crate::hub) fn slots_for_answers() -> LargeSlots {
 pub(super) struct Arrived {
     pub(super) bytes: Bytes,
     pub(super) slot: LargeSlot,
-    pub(super) place: Place,
+    pub(super) request_slot: Slot,
 }
 
-/// Reads the body of a request, and takes a place for the request then.
+/// Reads the body of a request, and takes a slot for the request then.
 pub(super) async fn read(api: &Api, caller: &Caller, headers: &HeaderMap, body: Body) -> Result<Arrived, Problem> {
-    let arriving = api.bodies.try_take(caller.taker())?;
+    let arriving = api.bodies.try_take(caller.slot_owner())?;
     if headers.contains_key(EXPECT) && is_too_large(&body) {
         // The client has not sent it yet.
         return Err(too_large());
     }
-    let (bytes, slot) = read_all((api.documents.slots(), caller.taker()), body).await?;
+    let (bytes, slot) = read_all((api.documents.slots(), caller.slot_owner()), body).await?;
     drop(arriving);
-    Ok(Arrived { bytes, slot, place: api.requests.try_take(caller.taker())? })
+    Ok(Arrived { bytes, slot, request_slot: api.requests.try_take(caller.slot_owner())? })
 }
 
 /// Reads a body; a large one when it has a slot.
-async fn read_all((slots, taker): (&LargeSlots, Taker), body: Body) -> Result<(Bytes, LargeSlot), Problem> {
+async fn read_all((slots, owner): (&LargeSlots, SlotOwner), body: Body) -> Result<(Bytes, LargeSlot), Problem> {
     if is_too_large(&body) {
         discard(body).await;
         return Err(too_large());
     }
-    let (mut body, mut bytes, mut slot) = (body, Vec::new(), LargeSlot::none(taker));
+    let (mut body, mut bytes, mut slot) = (body, Vec::new(), LargeSlot::none(owner));
     let mut until = Instant::now() + LONGEST;
     while let Some(frame) = timeout_at(until, body.frame()).await.map_err(|_| too_slow())? {
         let frame = frame.map_err(|_| Problem::new(ProblemKind::Malformed, "the body did not arrive"))?;
@@ -72,7 +73,7 @@ async fn read_all((slots, taker): (&LargeSlots, Taker), body: Body) -> Result<(B
         }
         bytes.extend_from_slice(&data);
         if slots.is_large(bytes.len()) && !slot.is_for_large() {
-            slot = slots.take(taker).await?;
+            slot = slots.take(owner).await?;
             until = Instant::now() + LONGEST;
         }
     }
@@ -82,12 +83,12 @@ async fn read_all((slots, taker): (&LargeSlots, Taker), body: Body) -> Result<(B
 /// An answer on its way to its client.
 struct PendingResponse {
     bytes: Vec<u8>,
-    _place: LargeSlot,
+    _slot: LargeSlot,
 }
 
 /// The body of an answer, which has its slot until it has been sent or is dropped.
 pub(super) fn answer(bytes: Vec<u8>, slot: LargeSlot) -> Body {
-    Body::from(Bytes::from_owner(PendingResponse { bytes, _place: slot }))
+    Body::from(Bytes::from_owner(PendingResponse { bytes, _slot: slot }))
 }
 
 impl AsRef<[u8]> for PendingResponse {
@@ -136,24 +137,26 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn large_bodies_wait_for_a_place_and_small_ones_do_not() {
+    async fn large_bodies_wait_for_a_slot_and_small_ones_do_not() {
         let slots = LargeSlots::new("large ones", 1, LARGE);
-        let (text, slot) = read_all((&slots, Taker::default()), of_size(LARGEST)).await.expect("there is a place");
+        let (text, slot) = read_all((&slots, SlotOwner::default()), of_size(LARGEST)).await.expect("there is a slot");
         assert_eq!((text.len(), slot.is_for_large()), (LARGEST, true));
-        let (text, none) = read_all((&slots, Taker::default()), of_size(LARGE)).await.expect("it needs none");
+        let (text, none) = read_all((&slots, SlotOwner::default()), of_size(LARGE)).await.expect("it needs none");
         assert_eq!((text.len(), none.is_for_large()), (LARGE, false));
-        let refused = read_all((&slots, Taker::default()), of_size(LARGE + 1)).await.err().map(|problem| problem.kind);
+        let refused =
+            read_all((&slots, SlotOwner::default()), of_size(LARGE + 1)).await.err().map(|problem| problem.kind);
         assert_eq!(refused, Some(ProblemKind::Busy));
-        let mut waiting = Box::pin(read_all((&slots, Taker::default()), of_size(LARGE + 1)));
+        let mut waiting = Box::pin(read_all((&slots, SlotOwner::default()), of_size(LARGE + 1)));
         assert!(waiting.as_mut().now_or_never().is_none());
         drop(slot);
-        assert_eq!(waiting.await.expect("its turn has come").0.len(), LARGE + 1);
+        assert_eq!(waiting.await.expect("a slot is free").0.len(), LARGE + 1);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_body_is_bounded_in_size_and_time() {
         let slots = LargeSlots::new("large ones", 1, LARGE);
-        let refused = async |body| read_all((&slots, Taker::default()), body).await.err().map(|problem| problem.kind);
+        let refused =
+            async |body| read_all((&slots, SlotOwner::default()), body).await.err().map(|problem| problem.kind);
         assert_eq!(refused(of_size(LARGEST + 1)).await, Some(ProblemKind::TooLarge));
         assert_eq!(refused(Body::from(vec![b'x'; LARGEST + 1])).await, Some(ProblemKind::TooLarge), "it says so");
         let begun = Instant::now();
@@ -164,12 +167,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_has_its_place_until_its_client_has_taken_it() {
+    async fn an_answer_has_its_slot_until_its_client_has_taken_it() {
         let slots = LargeSlots::new("large ones", 1, LARGE);
-        let body = answer(vec![b'x'; LARGE + 1], slots.try_take(LARGE + 1, Taker::default()).expect("a place"));
+        let body = answer(vec![b'x'; LARGE + 1], slots.try_take(LARGE + 1, SlotOwner::default()).expect("a slot"));
         let taken = body.collect().await.expect("the body").to_bytes();
-        assert!(slots.try_take(LARGE + 1, Taker::default()).is_err(), "it is still there");
+        assert!(slots.try_take(LARGE + 1, SlotOwner::default()).is_err(), "it is still there");
         drop(taken);
-        assert!(slots.try_take(LARGE + 1, Taker::default()).is_ok());
+        assert!(slots.try_take(LARGE + 1, SlotOwner::default()).is_ok());
     }
 }

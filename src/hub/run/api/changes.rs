@@ -32,7 +32,7 @@ pub(super) async fn change(api: &Arc<Api>, asked: Asked<'_>, kind: Kind, body: H
     let condition = if_match(&asked.parts.headers)?;
     let media = || media::of_body(action, &asked.parts.headers, asked.caller.is_local());
     let known = if action == Action::Delete { None } else { Some(media()?) };
-    let Arrived { bytes: text, slot, place: _place } =
+    let Arrived { bytes: text, slot, request_slot: _request_slot } =
         bodies::read(api, &asked.caller, &asked.parts.headers, body).await?;
     let media = match known {
         Some(known) => known,
@@ -173,11 +173,11 @@ impl Named {
 pub(super) async fn apply(api: &Arc<Api>, asked: Asked<'_>, body: HttpBody) -> Result<Response, Problem> {
     let dry_run = asked.parameters().dry_run()?;
     let media = media::of_body(Action::Apply, &asked.parts.headers, asked.caller.is_local())?;
-    let Arrived { bytes: text, mut slot, place: _place } =
+    let Arrived { bytes: text, mut slot, request_slot: _request_slot } =
         bodies::read(api, &asked.caller, &asked.parts.headers, body).await?;
     // Aliases may make much of a short text.
     if media == Media::Yaml && text.contains(&b'&') && !slot.is_for_large() {
-        slot = api.documents.slots().take(asked.caller.taker()).await?;
+        slot = api.documents.slots().take(asked.caller.slot_owner()).await?;
     }
     let manifests = read_manifests(api.documents.blocking(), media, text.len(), move |read: Read| read(&text)).await?;
     let mut outcomes: Vec<Outcome> = Vec::with_capacity(manifests.len());

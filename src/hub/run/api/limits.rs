@@ -1,10 +1,10 @@
-//! The limits of the API's server, and how many places there are for requests, for their bodies and for watches.
+//! The limits of the API's server, and how many slots there are for requests, for their bodies and for watches.
 //!
-//! A caller takes a place once its token is known. A request without a place gets 429; only what reads many documents waits for a turn.
+//! A caller takes a slot once its token is known. A request without a slot gets 429; only what reads many documents waits for one.
 
 use std::time::Duration;
 
-use crate::documents::Places;
+use crate::documents::CallerSlots;
 use crate::http::Limits;
 
 /// Most requests that are carried out, watches aside. At 8 connections of the database's pool, the default, more would only wait there.
@@ -22,28 +22,28 @@ const LONGEST_HEAD: Duration = Duration::from_secs(75);
 const LARGEST_HEAD: usize = 16 * 1024;
 /// The longest time in which a client takes nothing of its answer or its watch.
 const LONGEST_STALL: Duration = Duration::from_secs(30);
-/// Longest wait for a place among those that read many documents: as long as for a connection.
+/// Longest wait for a slot among those that read many documents: as long as for a connection.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// Deadline for requests under way when the server stops.
 const FAREWELL: Duration = Duration::from_secs(10);
 
-pub(in crate::hub) fn for_requests() -> Places {
-    Places::new("requests", MOST_REQUESTS, MOST_REQUESTS / RESERVED)
+pub(in crate::hub) fn for_requests() -> CallerSlots {
+    CallerSlots::new("requests", MOST_REQUESTS, MOST_REQUESTS / RESERVED)
 }
 
-pub(in crate::hub) fn for_bodies() -> Places {
-    Places::new("requests whose bodies arrive", MOST_BODIES, MOST_BODIES / RESERVED)
+pub(in crate::hub) fn for_bodies() -> CallerSlots {
+    CallerSlots::new("requests whose bodies arrive", MOST_BODIES, MOST_BODIES / RESERVED)
 }
 
-pub(in crate::hub) fn for_watches(most: usize) -> Places {
-    Places::new("watches", most, 0)
+pub(in crate::hub) fn for_watches(most: usize) -> CallerSlots {
+    CallerSlots::new("watches", most, 0)
 }
 
-/// Places for requests that read many documents, which may take long: half of the pool's connections. Watches read with as many at
+/// Slots for requests that read many documents, which may take long: half of the pool's connections. Watches read with as many at
 /// most. Administrators have one of their own.
-pub(in crate::hub) fn for_reads(connections: u32) -> Places {
+pub(in crate::hub) fn for_reads(connections: u32) -> CallerSlots {
     let most = usize::try_from(connections / 2).unwrap_or(usize::MAX).max(1);
-    Places::new("requests that read many documents", most, usize::from(most > 1))
+    CallerSlots::new("requests that read many documents", most, usize::from(most > 1))
 }
 
 /// The limits with this number of watches.

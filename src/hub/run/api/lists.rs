@@ -21,11 +21,11 @@ const LAST_EVENT_ID: &str = "last-event-id";
 pub(super) async fn read(api: &Arc<Api>, asked: Asked<'_>, kind: Kind) -> Result<Response, Problem> {
     asked.parameters().none()?;
     let key = asked.key(kind)?;
-    let taker = asked.caller.taker();
-    let _place = api.requests.try_take(taker)?;
+    let owner = asked.caller.slot_owner();
+    let _request_slot = api.requests.try_take(owner)?;
     // The status of a ClusterSync has a row for each syncset, and that of a syncset counts its clusters.
     let reads_many = matches!(kind, Kind::ClusterSync | Kind::SyncSet | Kind::SelectorSyncSet);
-    let _turn = if reads_many { Some(api.reads.take(taker, limits::PATIENCE).await?) } else { None };
+    let _read_slot = if reads_many { Some(api.reads.take(owner, limits::PATIENCE).await?) } else { None };
     let found = api.documents.store().found(&key).await?;
     let found = found.ok_or_else(|| not_found(&key))?;
     let version = found.version();
@@ -34,9 +34,9 @@ pub(super) async fn read(api: &Arc<Api>, asked: Asked<'_>, kind: Kind) -> Result
     if is_known && found.is_as_stored() {
         return Ok((StatusCode::NOT_MODIFIED, [(ETAG, etag::of(version))]).into_response());
     }
-    let place = api.answers.try_take(found.length(), taker)?;
+    let slot = api.answers.try_take(found.length(), owner)?;
     let json = found.print(api.documents.blocking()).await?;
-    Ok(document_answer(StatusCode::OK, version, bodies::answer(json, place)))
+    Ok(document_answer(StatusCode::OK, version, bodies::answer(json, slot)))
 }
 
 /// A document of this version as an answer.
@@ -57,10 +57,10 @@ pub(super) async fn list(api: &Arc<Api>, asked: Asked<'_>, kind: Kind) -> Result
         }
         Listing::List(query) => {
             asked.caller.require(Role::Read, place(&query.filter))?;
-            let taker = asked.caller.taker();
-            let _place = api.requests.try_take(taker)?;
-            let _turn = api.reads.take(taker, limits::PATIENCE).await?;
-            let slots = (&api.answers, taker);
+            let owner = asked.caller.slot_owner();
+            let _request_slot = api.requests.try_take(owner)?;
+            let _read_slot = api.reads.take(owner, limits::PATIENCE).await?;
+            let slots = (&api.answers, owner);
             let (page, slot) = list_json(&api.database, api.documents.blocking(), &query, slots).await?;
             let body = page_body(page, &query.filter);
             Ok(([(CONTENT_TYPE, JSON)], bodies::answer(body, slot)).into_response())

@@ -2,7 +2,7 @@
 //!
 //! `routes` is the table of operations, and [`router`] makes the routes from it. A request goes through the same steps whatever it
 //! asks for: who is the caller, what do the parameters say, may the caller do it (before anything is read), what does the body say, is
-//! there a place for it (`limits`), and then the documents are asked. `lists` and `watch` read, `changes` writes. `bodies` bounds what all
+//! there a slot for it (`limits`), and then the documents are asked. `lists` and `watch` read, `changes` writes. `bodies` bounds what all
 //! bodies take. `mounted` serves the routes of other jobs, and `openapi` describes all of them.
 
 pub mod bodies;
@@ -43,7 +43,7 @@ use super::refusals::Refusals;
 use crate::config::names::{is_label, is_subdomain};
 use crate::db::Database;
 use crate::documents::{
-    Author, Documents, Key, Kind, LargeSlots, Places, Problem, ProblemKind, SchemaState, Tail, not_found,
+    Author, CallerSlots, Documents, Key, Kind, LargeSlots, Problem, ProblemKind, SchemaState, Tail, not_found,
 };
 use crate::http::{Peer, Server, ServerTls};
 use crate::job::routes::{Advice, ApiRoute};
@@ -60,13 +60,13 @@ pub struct Api {
     pub documents: Documents,
     pub tail: Tail,
     pub access: Access,
-    /// Places for requests that are carried out, watches aside.
-    pub requests: Arc<Places>,
-    /// Places for requests whose bodies arrive.
-    pub bodies: Arc<Places>,
-    pub watches: Arc<Places>,
-    /// Places for requests that read many documents.
-    pub reads: Places,
+    /// Slots for requests that are carried out, watches aside.
+    pub requests: CallerSlots,
+    /// Slots for requests whose bodies arrive.
+    pub bodies: CallerSlots,
+    pub watches: CallerSlots,
+    /// Slots for requests that read many documents.
+    pub reads: CallerSlots,
     pub metrics: Arc<HubMetrics>,
     /// Slots for large answers to reads.
     pub answers: LargeSlots,

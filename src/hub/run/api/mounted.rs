@@ -52,22 +52,22 @@ async fn carry_out(
     let caller = admit(api, &parts, route.right.into())?;
     let allowed: Vec<&'static str> = route.parameters.iter().map(|parameter| parameter.name).collect();
     let parameters = QueryParameters::read(parts.uri.query(), &allowed).of_mounted(route.parameters)?;
-    let taker = caller.taker();
+    let slot_owner = caller.slot_owner();
     let arrived = if route.body.is_some() {
         media::of_one_of(DOCUMENTS, &parts.headers, caller.is_local())?;
         bodies::read(api, &caller, &parts.headers, body).await?
     } else {
-        Arrived { bytes: Bytes::new(), slot: LargeSlot::default(), place: api.requests.try_take(taker)? }
+        Arrived { bytes: Bytes::new(), slot: LargeSlot::default(), request_slot: api.requests.try_take(slot_owner)? }
     };
-    let _turn = if route.reads_many { Some(api.reads.take(taker, limits::PATIENCE).await?) } else { None };
-    // The slot and the place are kept until the request has been carried out.
-    let Arrived { bytes: body, slot: _slot, place: _place } = arrived;
+    let _read_slot = if route.reads_many { Some(api.reads.take(slot_owner, limits::PATIENCE).await?) } else { None };
+    // Both slots are kept until the request has been carried out.
+    let Arrived { bytes: body, slot: _slot, request_slot: _request_slot } = arrived;
     let author = author(&caller, &parts);
     let variables = variables.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-    let request = ApiRequest { rights: Arc::new(caller), taker, author, variables, parameters, body };
+    let request = ApiRequest { rights: Arc::new(caller), slot_owner, author, variables, parameters, body };
     let json = route.handle(request).await?.to_string().into_bytes();
-    let place = api.answers.try_take(json.len(), taker)?;
-    Ok((route.status, [(CONTENT_TYPE, HeaderValue::from_static(JSON))], bodies::answer(json, place)).into_response())
+    let slot = api.answers.try_take(json.len(), slot_owner)?;
+    Ok((route.status, [(CONTENT_TYPE, HeaderValue::from_static(JSON))], bodies::answer(json, slot)).into_response())
 }
 
 #[cfg(test)]

@@ -63,9 +63,9 @@ fn api_of(access: Access, keyring: Keyring, stop: CancellationToken, mounted: Ve
         reads: limits::for_reads(database.state().max),
         database,
         access,
-        requests: Arc::new(limits::for_requests()),
-        bodies: Arc::new(limits::for_bodies()),
-        watches: Arc::new(limits::for_watches(10)),
+        requests: limits::for_requests(),
+        bodies: limits::for_bodies(),
+        watches: limits::for_watches(10),
         metrics: Arc::new(HubMetrics::new(&"hub".parse().expect("a name"))),
         answers: slots_for_answers(),
         outages: Arc::default(),
@@ -391,7 +391,7 @@ async fn a_watch_that_waits_until_it_can_begin_ends_with_the_server() {
     assert_eq!(begun.elapsed(), std::time::Duration::ZERO);
 }
 
-/// More than there are places, and half of those.
+/// More than there are slots, and half of those.
 const MANY: usize = 300;
 const HALF: usize = 128;
 /// Left to administrators.
@@ -445,7 +445,7 @@ fn send_many(
 }
 
 #[tokio::test]
-async fn bodies_that_drip_take_no_place_and_one_token_sends_half_of_them_at_most() {
+async fn bodies_that_drip_take_no_slot_and_one_token_sends_half_of_them_at_most() {
     let api = slow_api();
     let (_unknown, refused) = send_many(&api, || dripping("unknown"), MANY);
     assert_eq!(refused, vec![401; MANY], "they take nothing");
@@ -455,13 +455,13 @@ async fn bodies_that_drip_take_no_place_and_one_token_sends_half_of_them_at_most
     assert_eq!(of_other.len(), 2 * HALF - RESERVED - HALF);
     let (of_administrator, _) = send_many(&api, || dripping("admin-*"), MANY);
     assert_eq!(of_administrator.len(), RESERVED);
-    // Requests without bodies have places of their own.
+    // Requests without bodies have slots of their own.
     let (explained, refused) = send_many(&api, || get("/v1/slow", "write-foo"), HALF);
     assert_eq!((explained.len(), refused), (HALF, vec![]));
 }
 
 #[tokio::test]
-async fn one_token_has_half_of_the_places_at_most_and_some_are_left_for_administrators() {
+async fn one_token_has_half_of_the_slots_at_most_and_some_are_left_for_administrators() {
     let api = slow_api();
     let (of_one, refused) = send_many(&api, || get("/v1/slow", "read-*"), MANY);
     assert_eq!((of_one.len(), refused), (HALF, vec![429; MANY - HALF]));

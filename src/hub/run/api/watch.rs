@@ -24,7 +24,8 @@ use tokio::time::Instant;
 use super::Api;
 use super::contract::{LINES, SERVER_SENT_EVENTS};
 use super::media::Stream;
-use crate::documents::{Ending, Event, Fields, Kind, Place, Problem, ProblemKind, Watch, WatchQuery, WeakObject};
+use crate::actor::Slot;
+use crate::documents::{Ending, Event, Fields, Kind, Problem, ProblemKind, Watch, WatchQuery, WeakObject};
 use crate::hub::plan::access::Caller;
 use crate::hub::plan::tokens::{ActionScope, Role};
 use crate::hub::run::problem;
@@ -79,7 +80,7 @@ struct Served {
     is_over: bool,
     /// What has ended it.
     end: Option<End>,
-    _place: Place,
+    _slot: Slot,
 }
 
 /// What ends a watch whatever its events are.
@@ -101,8 +102,8 @@ pub(super) async fn answer(
     lasts: Duration,
     stream: Stream,
 ) -> Result<Response, Problem> {
-    let taker = caller.taker();
-    let place = api.watches.try_take(taker)?;
+    let owner = caller.slot_owner();
+    let slot = api.watches.try_take(owner)?;
     let (kind, fields) = (query.filter.kind(), query.fields);
     let namespace = query.filter.namespace().map(str::to_owned);
     let ends: BoxFuture<'static, End> = Box::pin(ends(Arc::clone(&api), caller, namespace, Instant::now() + lasts));
@@ -117,7 +118,7 @@ pub(super) async fn answer(
                 Err(Problem::new(ProblemKind::Unavailable, "the watch has ended before it could begin"))
             }
         },
-        watch = api.tail.watch_of(taker, query) => watch.map_err(|error| Problem::from(&error))?,
+        watch = api.tail.watch_of(owner, query) => watch.map_err(|error| Problem::from(&error))?,
     };
     let served = Served {
         api,
@@ -130,7 +131,7 @@ pub(super) async fn answer(
         written: 0,
         is_over: false,
         end: None,
-        _place: place,
+        _slot: slot,
     };
     Ok(body_of(stream, Body::from_stream(served.chunks())))
 }

@@ -12,9 +12,9 @@
 //! Nothing is posted before its ids, and what was acknowledged before, are in the project's status. So a process that was killed at any
 //! moment repeats a post under the same key, or not at all.
 
+mod limits;
 mod observe;
 mod outcomes;
-mod places;
 mod registration;
 mod release;
 mod steps;
@@ -37,9 +37,9 @@ use super::status::{Entry, Registered, Rejection, Remembered, Written};
 use crate::actor::Backoff;
 use crate::cluster::ObjectKey;
 use crate::inventory::config::{InventoryConfig, Wire};
+use limits::{MAX_RELEASES, STATUS_BUDGET};
 pub(in crate::inventory) use observe::Seen;
 pub(in crate::inventory) use outcomes::ReadFailure;
-use places::{MAX_RELEASES, STATUS_BUDGET};
 use registration::Registration;
 use release::Release;
 pub(in crate::inventory) use steps::{IndexStep, Obstacle, Post, PostKey, View};

@@ -92,7 +92,7 @@ impl Index {
             View::Complete => None,
         };
         if obstacle.is_none() {
-            next.observe = self.place();
+            next.observe = self.limit_reported();
             next.observe.extend(self.stuck(&mut wake, now.at));
             if !next.observe.is_empty() {
                 return next;

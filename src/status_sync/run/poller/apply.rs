@@ -116,7 +116,7 @@ impl<'p> Apply<'p> {
         Some(changes::next(spec, &entry.key, desired, &observed))
     }
 
-    /// Carries out a plan. If there is something to write, a task with a permit does so. Returns whether that was begun.
+    /// Carries out a plan. If there is something to write, a task with a slot does so. Returns whether that was begun.
     async fn carry_out(&mut self, id: RowId, fingerprint: Fingerprint, planned: Planned) -> bool {
         let context = self.context;
         let Some(entry) = self.state.table.get(id) else { return false };
@@ -143,7 +143,7 @@ impl<'p> Apply<'p> {
         }
         let Some(kind) = context.hub.target.kind() else { return false };
         let changes = write::prepare(&kind, &context.spec, planned.changes);
-        let Some(permit) = self.permit().await else { return false };
+        let Some(slot) = self.slot().await else { return false };
         let cluster = context.hub.cluster();
         let (family, identification) = (context.family, Arc::clone(&context.shared.identification));
         let conflict = self.conflict(id, &kind);
@@ -154,20 +154,20 @@ impl<'p> Apply<'p> {
                 outcome.contender = Some(conflict.send().await);
             }
             outcome.written = write::send_all(&cluster, &kind, changes, &identification, family).await;
-            drop(permit);
+            drop(slot);
             outcome
         });
         true
     }
 
-    /// Waits for a permit. Meanwhile it records outcomes and takes keys from the mailbox. Returns `None` if the poller is
+    /// Waits for a slot. Meanwhile it records outcomes and takes keys from the mailbox. Returns `None` if the poller is
     /// drained.
-    async fn permit(&mut self) -> Option<OwnedSemaphorePermit> {
-        let mut permit = std::pin::pin!(Arc::clone(&self.context.shared.permits).acquire_owned());
+    async fn slot(&mut self) -> Option<OwnedSemaphorePermit> {
+        let mut slot = std::pin::pin!(Arc::clone(&self.context.shared.slots).acquire_owned());
         loop {
             tokio::select! {
                 biased;
-                permit = &mut permit => return permit.ok(),
+                slot = &mut slot => return slot.ok(),
                 () = self.scope.draining() => return None,
                 Some(ended) = self.tasks.join_next(), if !self.tasks.is_empty() => {
                     if let Ok(outcome) = ended {

@@ -45,7 +45,7 @@ pub(super) fn poller_of(port: u16, interval: Duration) -> (Arc<Poller>, Script) 
     let identification = identification_of(&cluster, database.clone());
     let shared = SectionContext {
         database,
-        permits: Arc::new(Semaphore::new(1)),
+        slots: Arc::new(Semaphore::new(1)),
         interval,
         namespace: String::new(),
         any_rows: watch::Sender::new(false),

@@ -25,7 +25,7 @@ pub struct SectionContext {
     pub database: Database,
     /// Limits the concurrent writes of all families. Permits are granted in the order of the requests, so no family
     /// starves another.
-    pub permits: Arc<Semaphore>,
+    pub slots: Arc<Semaphore>,
     /// Time between the beginnings of two passes.
     pub interval: Duration,
     /// The only namespace that is synced; empty for all namespaces.

@@ -15,12 +15,12 @@ use crate::syncset::run::paused::pause;
 
 /// Namespaces by their names, all if there are none, or by the beginnings of their names.
 #[derive(Clone, Debug, Default)]
-pub struct Places {
+pub struct NamespaceFilter {
     pub names: Option<Vec<String>>,
     pub prefixes: Vec<String>,
 }
 
-impl Places {
+impl NamespaceFilter {
     /// That the cluster `c` is in one of them, preceded by `and`. An index finds these.
     pub(in crate::syncset) fn condition(&self, parameters: &mut Parameters) -> String {
         let Some(names) = &self.names else { return String::new() };
@@ -50,14 +50,14 @@ pub struct Counts {
 /// How many clusters are in each state, and of these by the value of a label, for at most so many values.
 pub async fn states_within(
     database: &Database,
-    places: &Places,
+    namespaces: &NamespaceFilter,
     label: Option<&str>,
     most: i64,
 ) -> Result<Counts, ListError> {
     const QUERY: &str = "count_fleet";
     let (mut parameters, now) = (Parameters::default(), Timestamp::now());
     parameters.texts(Some(PAUSES.map(str::to_owned).to_vec()));
-    let within = places.condition(&mut parameters);
+    let within = namespaces.condition(&mut parameters);
     let (value, groups) = match label {
         None => (
             "null::text".to_owned(),
@@ -80,7 +80,7 @@ pub async fn states_within(
          from (select {IS_WHOLE} as is_whole from towline_meta m, towline_version s) w left join shown s on s.place <= {most} order by s.place",
         pause!(),
         clusters!(),
-        if places.names.is_none() { state!(all) } else { state!(mine) },
+        if namespaces.names.is_none() { state!(all) } else { state!(mine) },
     );
     let rows = database.all(QUERY, &text, &parameters.as_params()).await?;
     check_whole(QUERY, &rows)?;
@@ -116,7 +116,7 @@ pub struct SyncsetName {
 /// Which clusters a page has.
 #[derive(Clone, Debug)]
 pub struct Selection {
-    pub places: Places,
+    pub namespaces: NamespaceFilter,
     /// Of which the labels count.
     pub filter: Filter,
     pub state: Option<ObjectState>,
@@ -160,7 +160,8 @@ impl Selection {
     /// what is shown beside the state.
     fn statement(&self, after: Option<&(String, String)>, limit: i64, parameters: &mut Parameters) -> String {
         parameters.texts(Some(PAUSES.map(str::to_owned).to_vec()));
-        let mut of_cluster = vec![self.places.condition(parameters), label_conditions(&self.filter, "c", parameters)];
+        let mut of_cluster =
+            vec![self.namespaces.condition(parameters), label_conditions(&self.filter, "c", parameters)];
         if !self.text.is_empty() {
             let text = parameters.text(self.text.as_str());
             of_cluster.push(format!(" and strpos(c.namespace || '/' || c.name, {text}) > 0"));

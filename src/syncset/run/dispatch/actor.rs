@@ -14,23 +14,23 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
 use super::DispatchError;
+use super::batch::{Batch, Dispatch};
 use super::rollout::Rollouts;
-use super::turn::{Dispatch, Turn};
 use crate::actor::{BoxError, ChildSpec, Scope};
 use crate::db::{self, Listener, Session, Subscriber};
 use crate::documents::{Grant, LOG_CHANNEL, LOG_EVERY, Leadership};
 
-/// Longest pause after a turn. A turn costs the database as much for one change as for twenty, and each pass writes a status, which is a
-/// change. So the dispatcher pauses four times as long as the last turn took, and reads all changes of that time in one turn.
+/// Longest pause after a batch of changes. One costs the database as much for one change as for twenty, and each pass writes a status, which is a
+/// change. So the dispatcher pauses four times as long as the last batch took, and reads all changes of that time in one batch.
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 /// Between two checks of what is suspended.
 const TIDY_EVERY: Duration = Duration::from_mins(1);
-/// No page of a turn takes so long.
+/// No page of a batch takes so long.
 const STALL_AFTER: Duration = Duration::from_mins(3);
 
 /// Observes the dispatcher. It must not block.
 pub trait DispatchObserver: Send + Sync {
-    fn dispatched(&self, turn: Turn);
+    fn dispatched(&self, batch: Batch);
 }
 
 /// The dispatcher. Its clones are instances that take over from each other.
@@ -79,20 +79,20 @@ impl Subscriber for Follower<'_> {
         let mut rollouts = Rollouts::unknown();
         loop {
             let began = Instant::now();
-            let turn = self.turn(dispatch).await?;
+            let batch = self.batch(dispatch).await?;
             let pause = (began.elapsed() * 4).min(LONGEST_PAUSE);
             // Done even if there is more to read, so that the deletions of syncsets with nothing left to delete are held no more.
             if tidy_at <= Instant::now() {
                 self.tidy(dispatch).await?;
                 tidy_at = Instant::now() + TIDY_EVERY;
             }
-            let roll_at = rollouts.next(&turn);
+            let roll_at = rollouts.next(&batch);
             if roll_at.is_some_and(|at| at <= Instant::now()) {
                 self.roll(dispatch, &mut rollouts).await?;
             }
-            if !turn.has_more {
+            if !batch.has_more {
                 tokio::time::sleep(pause).await;
-                let roll_in = rollouts.next(&Turn::default()).map(|at| at.saturating_duration_since(Instant::now()));
+                let roll_in = rollouts.next(&Batch::default()).map(|at| at.saturating_duration_since(Instant::now()));
                 let _elapsed = timeout(LOG_EVERY.min(roll_in.unwrap_or(LOG_EVERY)), self.notified.notified()).await;
             }
         }
@@ -104,21 +104,21 @@ impl Subscriber for Follower<'_> {
 }
 
 impl Follower<'_> {
-    async fn turn(&self, dispatch: &Dispatch) -> Result<Turn, db::Error> {
+    async fn batch(&self, dispatch: &Dispatch) -> Result<Batch, db::Error> {
         let work = self.scope.work();
-        let turn = not_expired(dispatch.turn_in_pages(self.grant, &|| work.beat()).await)?;
-        if turn != Turn::default() {
-            tracing::debug!(changes = turn.changes, clusters = turn.asked, "changes dispatched");
-            self.of.observer.dispatched(turn);
+        let batch = not_expired(dispatch.batch_in_pages(self.grant, &|| work.beat()).await)?;
+        if batch != Batch::default() {
+            tracing::debug!(changes = batch.changes, clusters = batch.asked, "changes dispatched");
+            self.of.observer.dispatched(batch);
         }
-        Ok(turn)
+        Ok(batch)
     }
 
     async fn tidy(&self, dispatch: &Dispatch) -> Result<(), db::Error> {
         let work = self.scope.work();
-        let turn = not_expired(dispatch.tidy_in_pages(self.grant, &|| work.beat()).await)?;
-        if turn != Turn::default() {
-            self.of.observer.dispatched(turn);
+        let batch = not_expired(dispatch.tidy_in_pages(self.grant, &|| work.beat()).await)?;
+        if batch != Batch::default() {
+            self.of.observer.dispatched(batch);
         }
         Ok(())
     }

@@ -5,8 +5,8 @@
 //!
 //! A syncset is checked when its document has changed, and when labels have changed of a cluster where it has objects, if it would delete
 //! some of them there. What is found is written in the transaction that moves the cursor, or in others before it: it permits
-//! nothing before the cursor has moved, and a turn that is repeated comes to the same. The reads need no lock. If somebody approves
-//! something in between, the turn is repeated.
+//! nothing before the cursor has moved, and a batch that is repeated comes to the same. The reads need no lock. If somebody approves
+//! something in between, the batch is repeated.
 //!
 //! What counts is what is stored when a change is checked. A pass that is under way may store objects of another cluster afterwards, so a
 //! count may be too low by as many clusters as are worked on.
@@ -20,7 +20,7 @@ use crate::db::{Database, Json, Row, Transaction, Type, column};
 use crate::syncset::plan::guard::{APPROVE, Amount, Approval, Cause, SyncsetState, Tally, TrackedObjects};
 use crate::syncset::plan::name::{SyncSetKind, SyncSetName};
 use crate::syncset::plan::naming::Resource;
-use crate::syncset::run::store::places;
+use crate::syncset::run::store::tracked_objects;
 
 /// Most syncsets whose documents are read at once, which bounds the memory that they take.
 pub(super) const READ_AT_ONCE: usize = 10;
@@ -39,7 +39,7 @@ pub(super) struct Decisions {
     pub(super) resumed: Vec<Resumed>,
 }
 
-/// The guard in one turn of the dispatcher.
+/// The guard in one batch of the dispatcher.
 pub(super) struct DeletionGuard<'d> {
     pub(super) database: &'d Database,
     /// Whether deletions are suspended at all.
@@ -210,7 +210,7 @@ impl DeletionGuard<'_> {
                 let (loses, _) = state.loses(&place);
                 is_concerned |= loses != place.approved || (place.was_allowed && loses.objects == 0);
             };
-            places(self.database, subject.id, state.plain().as_ref(), Some(clusters), found).await?;
+            tracked_objects(self.database, subject.id, state.plain().as_ref(), Some(clusters), found).await?;
         }
         Ok(is_concerned)
     }
@@ -234,7 +234,7 @@ impl DeletionGuard<'_> {
                 rows.push((cluster, loses, counts, counts || place.approved != Amount::default()));
             }
         };
-        places(self.database, id, state.plain().as_ref(), None, found).await?;
+        tracked_objects(self.database, id, state.plain().as_ref(), None, found).await?;
         let cause = tally.check(state, was_suspended, approval);
         let is_approved = approval == Approval::Once;
         rows.retain(|(.., is_stored)| *is_stored || cause.is_some() || is_approved);

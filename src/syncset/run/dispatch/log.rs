@@ -125,7 +125,7 @@ pub(super) struct Head {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TurnStep {
+pub(super) enum BatchStep {
     /// The rows are the next ones.
     Follow,
     /// Rows are missing, or nothing was dispatched yet: all clusters are asked for.
@@ -138,20 +138,20 @@ pub(super) enum TurnStep {
 }
 
 impl Head {
-    pub(super) fn step(self) -> TurnStep {
+    pub(super) fn step(self) -> BatchStep {
         let Self { is_whole, base, newest, cursor } = self;
         if !is_whole {
-            TurnStep::Renumber
+            BatchStep::Renumber
         } else if cursor == 0 && newest > 0 {
             // After a first start nothing was sent by anybody; in a renumbered database something may have been.
-            TurnStep::All { in_full: base >= LIFT }
+            BatchStep::All { in_full: base >= LIFT }
         } else if cursor > newest || base / LIFT > cursor / LIFT {
             // The versions were renumbered since.
-            TurnStep::All { in_full: true }
+            BatchStep::All { in_full: true }
         } else if base > cursor {
-            TurnStep::All { in_full: false }
+            BatchStep::All { in_full: false }
         } else {
-            TurnStep::Follow
+            BatchStep::Follow
         }
     }
 }
@@ -282,38 +282,42 @@ mod tests {
         assert_eq!(DocumentState::read(Some(text), true), DocumentState::Present(facts));
     }
 
-    fn step(base: i64, newest: i64, cursor: i64) -> TurnStep {
+    fn step(base: i64, newest: i64, cursor: i64) -> BatchStep {
         Head { is_whole: true, base, newest, cursor }.step()
     }
 
     #[test]
     fn a_cursor_between_base_and_newest_is_followed() {
         for cursor in [10, 15, 20] {
-            assert_eq!(step(10, 20, cursor), TurnStep::Follow);
+            assert_eq!(step(10, 20, cursor), BatchStep::Follow);
         }
-        assert_eq!(step(0, 0, 0), TurnStep::Follow, "an empty log");
+        assert_eq!(step(0, 0, 0), BatchStep::Follow, "an empty log");
     }
 
     #[test]
     fn the_first_start_and_a_gap_ask_for_all_clusters() {
-        assert_eq!(step(0, 20, 0), TurnStep::All { in_full: false });
-        assert_eq!(step(10, 20, 9), TurnStep::All { in_full: false });
+        assert_eq!(step(0, 20, 0), BatchStep::All { in_full: false });
+        assert_eq!(step(10, 20, 9), BatchStep::All { in_full: false });
     }
 
     #[test]
     fn lost_versions_ask_for_full_passes_of_all_clusters() {
-        assert_eq!(step(10, 20, 21), TurnStep::All { in_full: true });
-        assert_eq!(step(LIFT + 20, LIFT + 20, 20), TurnStep::All { in_full: true });
-        assert_eq!(step(LIFT + 130, LIFT + 130, 600), TurnStep::All { in_full: true }, "lost versions were dispatched");
-        assert_eq!(step(LIFT + 20, LIFT + 30, LIFT + 19), TurnStep::All { in_full: false }, "a later gap");
-        assert_eq!(step(LIFT + 20, LIFT + 30, 0), TurnStep::All { in_full: true }, "the first start after a restore");
+        assert_eq!(step(10, 20, 21), BatchStep::All { in_full: true });
+        assert_eq!(step(LIFT + 20, LIFT + 20, 20), BatchStep::All { in_full: true });
+        assert_eq!(
+            step(LIFT + 130, LIFT + 130, 600),
+            BatchStep::All { in_full: true },
+            "lost versions were dispatched"
+        );
+        assert_eq!(step(LIFT + 20, LIFT + 30, LIFT + 19), BatchStep::All { in_full: false }, "a later gap");
+        assert_eq!(step(LIFT + 20, LIFT + 30, 0), BatchStep::All { in_full: true }, "the first start after a restore");
     }
 
     #[test]
     fn nothing_is_dispatched_while_the_database_is_being_restored() {
         for cursor in [0, 5, 15, 25] {
             let head = Head { is_whole: false, base: 10, newest: 20, cursor };
-            assert_eq!(head.step(), TurnStep::Renumber);
+            assert_eq!(head.step(), BatchStep::Renumber);
         }
     }
 }

@@ -5,7 +5,7 @@
 //! pass finds that out with one statement. So wherever it is not certain whom a change concerns, it concerns more clusters.
 //!
 //! A change's way: [`log`] reads it, [`concern`] says whom it concerns and what the guard has to check, [`guard`] checks that, and
-//! [`turn`] does these one after another and writes what comes of them.
+//! [`batch`] does these one after another and writes what comes of them.
 //!
 //! Beside that it moves rollouts on, about once a second ([`rollout`]).
 //!
@@ -21,6 +21,7 @@ use crate::db::{self, Database, Row, Transaction, Type, column};
 use crate::documents::Grant;
 
 mod actor;
+mod batch;
 mod concern;
 mod guard;
 mod log;
@@ -28,14 +29,13 @@ mod remove;
 mod rollout;
 mod selection;
 mod suspended;
-mod turn;
 
 pub use actor::{DispatchObserver, Dispatcher};
+pub use batch::{Batch, Dispatch};
 pub use rollout::Rollouts;
 pub(in crate::syncset) use rollout::waves;
 pub(in crate::syncset) use selection::{condition, selected, weight};
 pub use suspended::{SuspendedSyncset, approve, suspended, suspended_within};
-pub use turn::{Dispatch, Turn};
 
 /// Limit of a transaction. It locks the row of the claim, for which a renewal waits 3 s at most and is then repeated.
 const WITHIN: Duration = Duration::from_secs(8);
@@ -45,13 +45,13 @@ const WITHIN: Duration = Duration::from_secs(8);
 const CLAIMED: &str = "name = 'dispatcher' and ($1::text is null or holder = $1 and token = $2 and until > clock_timestamp()) \
      and ($3::bigint is null or cursor = $3) and (select origin = towline_origin() from towline_meta)";
 
-/// Why a turn of the dispatcher has failed. Its cursor has not moved, unless an answer was lost.
+/// Why a batch of the dispatcher has failed. Its cursor has not moved, unless an answer was lost.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum DispatchError {
     /// The database did not answer, or not as expected. Another attempt may succeed.
     #[error("failed to dispatch changes")]
     Database(#[from] db::Error),
-    /// Another process is the dispatcher, or another turn has moved the cursor.
+    /// Another process is the dispatcher, or another batch has moved the cursor.
     #[error("the claim of the dispatcher has expired")]
     LeaseExpired,
     /// The database is being restored, or was failed over to: its versions are another server's. Another attempt may succeed.

@@ -16,10 +16,10 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use super::batch::{Batch, Dispatch, ask, concerned};
 use super::concern::Concern;
 use super::guard::{Decisions, DeletionGuard};
 use super::selection::{condition, selected};
-use super::turn::{Dispatch, Turn, ask, concerned};
 use super::{DispatchError, WITHIN, begin_locked};
 use crate::cluster::full_text;
 use crate::db::{self, Database, Row, Transaction, Type, column};
@@ -30,8 +30,8 @@ use crate::syncset::plan::matching::Audience;
 use crate::syncset::plan::name::{SyncSetKind, SyncSetName};
 use crate::syncset::plan::reason::{Reason, Retry};
 use crate::syncset::plan::rollout::{
-    Applied, Counts, HealthReading, Move, Observed, ProgressReason, Rollout, RolloutPhase, Seen, Spec, Takes,
-    Turn as ClusterTurn, count, decide,
+    Applied, Counts, HealthReading, Move, Observed, ProgressReason, Rollout, RolloutPhase, Seen, Spec, Takes, Turn,
+    count, decide,
 };
 use crate::syncset::run::paused::{is_paused, pause};
 use crate::syncset::run::rollouts::{Stored, take_back};
@@ -81,9 +81,9 @@ impl Rollouts {
         Self { next: Instant::now(), exist: true, stored, moved, later }
     }
 
-    /// When the next look is due, after a turn; none if there are no rollouts.
-    pub fn next(&mut self, turn: &Turn) -> Option<Instant> {
-        self.exist |= turn.rolls || turn.was_gap;
+    /// When the next look is due, after a batch of changes; none if there are no rollouts.
+    pub fn next(&mut self, batch: &Batch) -> Option<Instant> {
+        self.exist |= batch.rolls || batch.was_gap;
         self.exist.then_some(self.next)
     }
 }
@@ -424,9 +424,9 @@ fn seen(query: &'static str, (id, selected): (Uuid, Vec<bool>), row: &Row, now: 
     let was_gone = column::<Option<bool>>(query, row, 13)? == Some(true);
     let turn = match column::<Option<i32>>(query, row, 4)? {
         None => None,
-        Some(revision) => Some(ClusterTurn {
+        Some(revision) => Some(Turn {
             revision,
-            number: if was_gone { ClusterTurn::LEFT } else { column(query, row, 5)? },
+            number: if was_gone { Turn::LEFT } else { column(query, row, 5)? },
             wave: usize::try_from(column::<i32>(query, row, 6)?).unwrap_or_default(),
             released: Duration::from_millis(u64::try_from(column::<i64>(query, row, 7)?).unwrap_or_default()),
             done: column(query, row, 8)?,

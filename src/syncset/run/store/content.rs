@@ -96,7 +96,7 @@ impl PassStore {
             (&revised as _, Type::TEXT_ARRAY),
             (&versions as _, Type::TEXT_ARRAY),
         ];
-        let _turn = self.turn().await;
+        let _slot = self.slot().await;
         let mut rows = self.database.rows(QUERY, Text::Prepared(&STATEMENT), &params).await?;
         let (mut content, mut is_whole) = (Content::default(), false);
         let (mut applied, mut patched) = (Vec::<AppliedColumns>::new(), Vec::<PatchedColumns>::new());

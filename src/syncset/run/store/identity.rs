@@ -50,7 +50,7 @@ impl PassStore {
             (&claim.token as _, Type::INT8),
             (&identity as _, Type::TEXT),
         ];
-        let _turn = self.turn().await;
+        let _slot = self.slot().await;
         let mut transaction = self.database.begin("own", WITHIN).await?;
         transaction.execute("lock_identity", Text::Prepared(LOCK), &lock).await?;
         let rows = transaction.all(QUERY, Text::Prepared(OWN), &params).await?;

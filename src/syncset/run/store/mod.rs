@@ -9,10 +9,10 @@ mod columns;
 mod content;
 mod error;
 mod identity;
-mod places;
 mod proposal;
 mod save;
 mod snapshot;
+mod tracked;
 
 use std::sync::Arc;
 
@@ -27,35 +27,35 @@ pub use proposal::{AskedObject, ClusterPlace, Selected};
 pub use save::{ClusterUpdate, Revision};
 pub use snapshot::{Awaited, Candidate, SecretFacts, Snapshot, StoredCluster};
 
-pub(in crate::syncset) use places::places;
 pub(in crate::syncset) use save::RESYNC;
+pub(in crate::syncset) use tracked::tracked_objects;
 
 /// Reads and writes what is stored of passes. Clones share the pool, and the half of its connections that they may use at once: passes
 /// wait for each other, and not requests of clients for hundreds of passes.
 #[derive(Clone)]
 pub struct PassStore {
     database: Database,
-    turns: Arc<Semaphore>,
+    slots: Arc<Semaphore>,
 }
 
 impl PassStore {
     pub fn new(database: Database) -> Self {
-        let turns = usize::try_from(database.state().max / 2).unwrap_or(usize::MAX).max(1);
-        Self { database, turns: Arc::new(Semaphore::new(turns)) }
+        let slots = usize::try_from(database.state().max / 2).unwrap_or(usize::MAX).max(1);
+        Self { database, slots: Arc::new(Semaphore::new(slots)) }
     }
 
-    /// The same for those who only look at clusters: up to a quarter of the connections, in turns for which no pass waits. There are not
-    /// as many connections as all turns together, so that a pass may wait for one, but then no longer than for a statement.
+    /// The same for those who only look at clusters: up to a quarter of the connections, in slots for which no pass waits. There are not
+    /// as many connections as all slots together, so that a pass may wait for one, but then no longer than for a statement.
     #[must_use]
     pub fn apart(&self) -> Self {
-        let turns = usize::try_from(self.database.state().max / 4).unwrap_or(usize::MAX).max(1);
-        Self { database: self.database.clone(), turns: Arc::new(Semaphore::new(turns)) }
+        let slots = usize::try_from(self.database.state().max / 4).unwrap_or(usize::MAX).max(1);
+        Self { database: self.database.clone(), slots: Arc::new(Semaphore::new(slots)) }
     }
 
     /// Waits until another statement may be run.
-    async fn turn(&self) -> Option<SemaphorePermit<'_>> {
+    async fn slot(&self) -> Option<SemaphorePermit<'_>> {
         // The semaphore is never closed.
-        self.turns.acquire().await.ok()
+        self.slots.acquire().await.ok()
     }
 }
 

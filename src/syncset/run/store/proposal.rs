@@ -8,7 +8,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::content::texts;
-use super::{PassStore, SecretFacts, StoreError, places};
+use super::{PassStore, SecretFacts, StoreError, tracked_objects};
 use crate::cluster::tool_marks::LAST_APPLIED;
 use crate::db::{self, Type, column};
 use crate::documents::{IS_WHOLE, Key, ListError, Parameters};
@@ -94,7 +94,7 @@ impl PassStore {
             (&object.namespace as _, Type::TEXT),
             (&object.group as _, Type::TEXT),
         ];
-        let _turn = self.turn().await;
+        let _slot = self.slot().await;
         let rows = self.database.all(QUERY, TEXT, &params).await?;
         Ok(rows.iter().map(|row| Ok(column::<&str>(QUERY, row, 0)?.to_owned())).collect::<Result<_, db::Error>>()?)
     }
@@ -111,7 +111,7 @@ impl PassStore {
         );
         let plural = key.kind.plural();
         let params = [(&plural as _, Type::TEXT), (&key.namespace as _, Type::TEXT), (&key.name as _, Type::TEXT)];
-        let _turn = self.turn().await;
+        let _slot = self.slot().await;
         let rows = self.database.all(QUERY, &text, &params).await?;
         let row = rows.first().filter(|row| column(QUERY, row, 0).unwrap_or(false));
         let row = row.ok_or(StoreError::Restoring(ListError::Restoring))?;
@@ -129,13 +129,13 @@ impl PassStore {
     /// What a stored syncset would delete if it was edited to be as `state` says, which ends what was approved.
     pub async fn tally(&self, syncset: Uuid, state: &SyncsetState) -> Result<Tally, StoreError> {
         let mut tally = Tally::default();
-        let _turn = self.turn().await;
+        let _slot = self.slot().await;
         let found = |_, mut place: TrackedObjects| {
             place.approved = Amount::default();
             let (loses, much) = state.loses(&place);
             tally.add(&place, loses, much);
         };
-        places(&self.database, syncset, state.plain().as_ref(), None, found).await?;
+        tracked_objects(&self.database, syncset, state.plain().as_ref(), None, found).await?;
         Ok(tally)
     }
 
@@ -171,7 +171,7 @@ impl PassStore {
                   where ((place * sampled + clusters - 1) / clusters) * clusters < (place + 1) * sampled)::text \
              from place"
         );
-        let _turn = self.turn().await;
+        let _slot = self.slot().await;
         let rows = self.database.all(QUERY, &text, &parameters.as_params()).await?;
         let Some(row) = rows.first() else { return Ok(Selected::default()) };
         let count = |index| -> Result<usize, db::Error> {
@@ -205,7 +205,7 @@ impl PassStore {
         }
         let (namespaces, names): (Vec<String>, Vec<String>) = places.iter().cloned().unzip();
         let params = [(&namespaces as _, Type::TEXT_ARRAY), (&names as _, Type::TEXT_ARRAY)];
-        let _turn = self.turn().await;
+        let _slot = self.slot().await;
         let rows = self.database.all(QUERY, &text, &params).await?;
         let Some(row) = rows.first() else { return Ok(Vec::new()) };
         let text = column::<&str>(QUERY, row, 0)?;

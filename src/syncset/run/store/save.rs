@@ -146,7 +146,7 @@ impl PassStore {
     ) -> Result<Revision, StoreError> {
         const QUERY: &str = "save_pass";
         let columns = Columns::of(claim, writes, cluster_row)?;
-        let _turn = self.turn().await;
+        let _slot = self.slot().await;
         revision(QUERY, &self.database.all(QUERY, Text::Prepared(&SAVE), &columns.params(claim)).await?)
     }
 
@@ -163,7 +163,7 @@ impl PassStore {
         let claim = work.writing();
         let columns = Columns::of(&claim, writes, Some(cluster_row))?;
         let params: Vec<_> = columns.params(&claim).into_iter().chain(end.params(&work.wanted)).collect();
-        let _turn = self.turn().await;
+        let _slot = self.slot().await;
         work.release();
         let rows = self.database.all(QUERY, Text::Prepared(&SAVE_AND_END), &params).await?;
         Ok(column(QUERY, rows.first().ok_or(StoreError::LeaseExpired)?, 0)?)
@@ -180,7 +180,7 @@ impl PassStore {
              where cluster = $1::text::uuid and syncset = any($2::text[]::uuid[]) and health is not null";
         let (cluster, syncsets) = (cluster.to_string(), texts(&syncsets.collect::<Vec<_>>()));
         let params: [Param<'_>; 2] = [(&cluster, Type::TEXT), (&syncsets, Type::TEXT_ARRAY)];
-        let _turn = self.turn().await;
+        let _slot = self.slot().await;
         let mut known = BTreeMap::new();
         for row in self.database.all(QUERY, Text::Prepared(TEXT), &params).await? {
             let (syncset, health): (&str, &str) = (column(QUERY, &row, 0)?, column(QUERY, &row, 1)?);
@@ -199,7 +199,7 @@ impl PassStore {
         let (cluster, rows) = (claim.cluster.to_string(), json(&rows, "towline_result")?);
         let params: [Param<'_>; 4] =
             [(&cluster, Type::TEXT), (&claim.holder, Type::TEXT), (&claim.token, Type::INT8), (&rows, Type::JSONB)];
-        let _turn = self.turn().await;
+        let _slot = self.slot().await;
         revision(QUERY, &self.database.all(QUERY, Text::Prepared(&SAVE_HEALTH), &params).await?).map(drop)
     }
 
@@ -208,7 +208,7 @@ impl PassStore {
         const QUERY: &str = "state_of_pass";
         let cluster = claim.cluster.to_string();
         let params = [(&cluster as _, Type::TEXT), (&claim.holder as _, Type::TEXT), (&claim.token as _, Type::INT8)];
-        let _turn = self.turn().await;
+        let _slot = self.slot().await;
         revision(QUERY, &self.database.all(QUERY, Text::Prepared(&LOOK), &params).await?)
     }
 

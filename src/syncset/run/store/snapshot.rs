@@ -278,7 +278,7 @@ impl PassStore {
     /// What a pass over the cluster of this id begins with.
     pub async fn snapshot(&self, cluster: Uuid) -> Result<Snapshot, StoreError> {
         let cluster = cluster.to_string();
-        let _turn = self.turn().await;
+        let _slot = self.slot().await;
         let rows = self.database.all(QUERY, Text::Prepared(&STATEMENT), &[(&cluster, Type::TEXT)]).await?;
         match rows.first() {
             Some(row) if column(QUERY, row, 0)? => Snapshot::of(row),
@@ -298,7 +298,7 @@ impl PassStore {
             return Ok(true);
         }
         let syncset = syncset.to_string();
-        let _turn = self.turn().await;
+        let _slot = self.slot().await;
         let rows = self.database.all(QUERY, Text::Prepared(TEXT), &[(&syncset as _, Type::TEXT)]).await?;
         Ok(rows.first().map_or(Ok(false), |row| column(QUERY, row, 0))?)
     }

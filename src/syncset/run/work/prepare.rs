@@ -20,7 +20,7 @@ pub use secrets::{NoCredentials, OpenedKubeconfig};
 
 use super::executor::Client;
 use super::plan::{LiveSyncset, MOST_BYTES, Plan, sources};
-use crate::actor::{Halves, Held};
+use crate::actor::{Slot, Slots};
 use crate::cluster::DynamicClusters;
 use crate::cluster::kubeconfig::Allowed;
 use crate::documents::{BlockingPool, Keyring, ShutsDown};
@@ -66,8 +66,8 @@ pub struct Preparer {
 /// Units for small passes and for large ones, of which the passes of one namespace have half at most: of the large ones, one may have that.
 #[derive(Clone)]
 struct Budgets {
-    small: Halves,
-    large: Halves,
+    small: Slots,
+    large: Slots,
 }
 
 /// A syncset that is not stored, or not like this.
@@ -96,8 +96,8 @@ impl Found {
 #[derive(Debug)]
 pub struct Prepared {
     pub input: Input,
-    /// Its share of the budget, until it is dropped.
-    pub share: Held,
+    /// Its part of a budget, until it is dropped.
+    pub budget: Slot,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -240,13 +240,13 @@ impl Preparer {
             |syncset: &&LiveSyncset| pass_plan.is_full || another_cluster || pass_plan.due.contains(&syncset.header.id);
         let mut wanted: BTreeSet<Uuid> = plan.live.iter().filter(is_due).map(|syncset| syncset.header.id).collect();
         let mut rows = snapshot.sent.clone();
-        let (share, live) = loop {
-            let share = self.share(snapshot, plan, &wanted).await?;
+        let (budget, live) = loop {
+            let budget = self.budget(snapshot, plan, &wanted).await?;
             let live = self.rendered(snapshot, plan, &wanted, &mut rows, deletions).await?;
             let sent = rows.iter().filter(|_| !pass_plan.is_early).flat_map(|rows: &Sent| &rows.applied);
             let more = also_due(&live, sent);
             if more.is_empty() {
-                break (share, live);
+                break (budget, live);
             }
             // It begins anew: two passes that keep what they have and wait for more could wait for each other.
             wanted.extend(more);
@@ -266,21 +266,21 @@ impl Preparer {
             progress: Progress::default(),
             now: snapshot.at,
         };
-        Ok(Prepared { input, share })
+        Ok(Prepared { input, budget })
     }
 
     /// Waits for what it takes to render these syncsets, beside what was sent to the cluster.
-    async fn share(&self, snapshot: &Snapshot, plan: &Plan, wanted: &BTreeSet<Uuid>) -> Result<Held, PrepareError> {
+    async fn budget(&self, snapshot: &Snapshot, plan: &Plan, wanted: &BTreeSet<Uuid>) -> Result<Slot, PrepareError> {
         let wanted = plan.live.iter().filter(|live| wanted.contains(&live.header.id) && live.undecodable.is_none());
         let bytes = wanted.map(|live| live.bytes).sum::<usize>().saturating_add(snapshot.rows.saturating_mul(ROW));
         let (budget, times) =
             if bytes <= SMALL { (&self.budgets.small, PATIENCE_WHEN_SMALL) } else { (&self.budgets.large, 1) };
         let units = u32::try_from(bytes.min(MOST_BYTES).div_ceil(UNIT)).unwrap_or(u32::MAX);
         let namespace = snapshot.cluster.as_ref().map_or("", |cluster| &cluster.document.namespace);
-        let half = budget.half(namespace);
+        let own = budget.of(namespace);
         match self.patience.map(|patience| patience.saturating_mul(times)) {
-            Some(patience) => timeout(patience, half.take(units)).await.map_err(|_| PrepareError::NoBudget),
-            None => Ok(half.take(units).await),
+            Some(patience) => timeout(patience, own.take(units)).await.map_err(|_| PrepareError::NoBudget),
+            None => Ok(own.take(units).await),
         }
     }
 
@@ -354,7 +354,7 @@ impl Preparer {
 
 impl Default for Budgets {
     fn default() -> Self {
-        Self { small: Halves::of_each(MOST_BYTES / 2 / UNIT), large: Halves::of_each(MOST_BYTES / UNIT) }
+        Self { small: Slots::new(MOST_BYTES / UNIT), large: Slots::new(2 * MOST_BYTES / UNIT) }
     }
 }
 

@@ -308,7 +308,7 @@ impl Worker {
         own_slot: &mut ReconcileSlot,
         stopping: &CancellationToken,
     ) -> Result<Ran, ReconcileError> {
-        let Prepared { input, share: _share } = prepared;
+        let Prepared { input, budget: _budget } = prepared;
         executor.expect(input.kinds());
         let mut target = PassTarget::new((self, work, read), executor, basis, own_slot, stopping);
         target.noted = identified.noted(read);

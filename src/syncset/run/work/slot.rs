@@ -12,7 +12,7 @@ use crate::syncset::run::slots::{ProbeSlot, WorkSlot};
 
 /// A request that takes longer is slow.
 const SLOW: Duration = Duration::from_secs(1);
-/// A reconcile that finds no room is repeated after this time, up to half as much earlier or later: other passes have the budget that the
+/// A reconcile that finds no budget is repeated after this time, up to half as much earlier or later: other passes have the budget that the
 /// cluster's syncsets need.
 const PUT_OFF: Duration = Duration::from_secs(10);
 
@@ -26,7 +26,7 @@ pub(super) enum ReconcileSlot {
     Slow(#[expect(dead_code, reason = "it is given back when it is dropped")] ClaimSlot),
 }
 
-/// When a reconcile that finds no room is repeated.
+/// When a reconcile that finds no budget is repeated.
 pub(super) fn put_off(now: Timestamp) -> Timestamp {
     let wait = PUT_OFF.mul_f64(0.5 + rand::random::<f64>());
     now.checked_add(SignedDuration::try_from(wait).unwrap_or(SignedDuration::MAX)).unwrap_or(Timestamp::MAX)

@@ -28,7 +28,7 @@ use super::prepare::{NoCredentials, PrepareError, Preparer};
 use crate::actor::{Backoff, BoxError, ChildSpec, Scope};
 use crate::cluster::{DynamicClusters, full_text};
 use crate::documents::{
-    Aside, ClaimSlot, Finished, Holder, Shared, Work, WorkConsumer, WorkEnd, WorkQueue, WriteError, WriterHandle,
+    BlockingSlot, ClaimSlot, Finished, Holder, Shared, Work, WorkConsumer, WorkEnd, WorkQueue, WriteError, WriterHandle,
 };
 use crate::syncset::config::SyncsetsConfig;
 use crate::syncset::plan::pass::{Progress, Writes};
@@ -70,7 +70,7 @@ pub struct Inner {
     /// Locked only for one look-up.
     pub(super) idle: Mutex<IdleClients<Kept>>,
     /// Where own rules for the health of a kind are asked.
-    pub(super) rules: Aside,
+    pub(super) rules: BlockingSlot,
     /// Milliseconds by which the database's clock is ahead of this machine's.
     clock: AtomicI64,
     shared: Shared,
@@ -188,7 +188,7 @@ impl Worker {
             slots: Slots::new(config.max_in_flight),
             clusters,
             idle: Mutex::default(),
-            rules: Aside::default(),
+            rules: BlockingSlot::default(),
             clock: AtomicI64::new(0),
             shared: shared.clone(),
             observer,

@@ -76,7 +76,7 @@ fn an_approval_is_not_lost_if_it_comes_while_the_syncset_is_checked() {
             if is_approved.swap(true, Ordering::SeqCst) {
                 return;
             }
-            // With a pool of its own: the turn goes on when it is done.
+            // With a pool of its own: the batch goes on when it is done.
             let url = url.clone();
             let approval = std::thread::spawn(move || {
                 let runtime = tokio::runtime::Runtime::new().expect("a runtime");
@@ -84,9 +84,9 @@ fn an_approval_is_not_lost_if_it_comes_while_the_syncset_is_checked() {
             });
             assert_eq!(approval.join().expect("no panic"), 1);
         };
-        let turn = world.leader.dispatch.turn_in_pages(&world.leader.grant, &checked).await.expect("a turn");
-        assert_eq!((turn.changes, turn.has_more, world.suspended().await), (0, true, None), "it is repeated");
-        assert_eq!(world.leader.turn().await.changes, 1);
+        let batch = world.leader.dispatch.batch_in_pages(&world.leader.grant, &checked).await.expect("a batch");
+        assert_eq!((batch.changes, batch.has_more, world.suspended().await), (0, true, None), "it is repeated");
+        assert_eq!(world.leader.batch().await.changes, 1);
         assert_eq!((world.suspended().await, world.deletions().await), (None, Deletions::Allowed));
     });
 }

@@ -17,7 +17,7 @@ fn many_syncsets_of_one_turn_are_all_checked_before_the_cursor_moves() {
                 json!({"spec": {"clusterDeploymentRefs": [{"name": "c0"}], "resources": [], "secretMappings": []}});
             world.writes(document(Kind::SyncSet, &format!("s{number}"), 1, data, &[])).await;
         }
-        assert_eq!(world.leader.turn().await.changes, 35);
+        assert_eq!(world.leader.batch().await.changes, 35);
         let checked =
             "select count(*) from towline_guard g join syncsets s on s.id = g.syncset where g.checked >= s.version";
         assert_eq!(world.stage.number(checked).await, 35);
@@ -65,8 +65,8 @@ fn checking_costs_the_same_statements_however_many_clusters_there_are() {
         ] {
             writer.version(item).await;
             let before = counts().await;
-            let turn = leader.turn().await;
-            assert_eq!((turn.changes, turn.suspended == 1), (1, is_held));
+            let batch = leader.batch().await;
+            assert_eq!((batch.changes, batch.suspended == 1), (1, is_held));
             let after = counts().await;
             let spent: Vec<i64> = after.iter().zip(&before).map(|(after, before)| after - before).collect();
             assert_eq!(spent, expected, "{texts:?}");
@@ -75,7 +75,7 @@ fn checking_costs_the_same_statements_however_many_clusters_there_are() {
         assert_eq!((suspended[0].clusters, suspended[0].tracks), (10_000, 10_000));
         writer.version(document(Kind::Cluster, "n1", 1, json!({}), &PROD)).await;
         writer.version(selector(4, &selects, 5, &[])).await;
-        assert_eq!(leader.turn().await.resumed, 1);
+        assert_eq!(leader.batch().await.resumed, 1);
     });
 }
 
@@ -106,7 +106,7 @@ fn syncsets_that_are_gone_cost_the_same_however_much_was_written_after_them() {
             )
             .await;
         let before = world.stage.number(BLOCKS).await;
-        assert_eq!(world.leader.turn().await.changes, 500);
+        assert_eq!(world.leader.batch().await.changes, 500);
         let spent = world.stage.number(BLOCKS).await - before;
         assert!(0 < spent && spent < 2_000, "{spent} blocks for ten syncsets: the log behind them has as many");
         assert_eq!(world.stage.number("select count(*) from towline_guard where gone").await, 10);

@@ -111,8 +111,8 @@ fn labels_that_are_wiped_at_once_delete_nothing() {
         for number in 0..30 {
             world.relabels(number, &TEST).await;
         }
-        let turn = world.leader.turn().await;
-        assert_eq!((turn.changes, turn.suspended, turn.resumed), (30, 1, 0));
+        let batch = world.leader.batch().await;
+        assert_eq!((batch.changes, batch.suspended, batch.resumed), (30, 1, 0));
         assert_eq!((world.suspended().await, world.deleted().await), (Some((30, 30, Cause::Many)), 0));
     });
 }

@@ -60,7 +60,7 @@ async fn gap(world: &World) {
     let newest = world.stage.number(NEWEST).await;
     let text = format!("update towline_meta set base = {newest} + 1; select setval('towline_version', {newest} + 1)");
     world.stage.run(&text).await;
-    assert!(world.leader.turn().await.was_gap);
+    assert!(world.leader.batch().await.was_gap);
 }
 
 #[test]
@@ -100,8 +100,8 @@ fn clusters_that_are_relabelled_at_once_delete_nothing_until_that_is_approved() 
         let world = regional("renamed_at_once", 12).await;
         for region in ["b", "a"] {
             all_in(&world, 0..12, region).await;
-            let turn = world.leader.turn().await;
-            assert_eq!((turn.changes, turn.suspended), (12, 1));
+            let batch = world.leader.batch().await;
+            assert_eq!((batch.changes, batch.suspended), (12, 1));
             assert_eq!((world.suspended().await, passed(&world).await), (Some((12, 12, Cause::Many)), 0));
             // Neither other labels, nor an edit, nor a check of everything lets it go.
             for number in 0..12 {

@@ -28,7 +28,7 @@ fn a_typo_that_matches_nothing_is_held_as_a_whole_until_it_is_taken_back() {
                 "update towline_meta set base = {newest} + 1; select setval('towline_version', {newest} + 1)"
             ))
             .await;
-        assert!(world.leader.turn().await.was_gap);
+        assert!(world.leader.batch().await.was_gap);
         world.tidied().await;
         assert_eq!(
             (world.suspended().await, world.deletions().await),
@@ -184,7 +184,7 @@ fn a_gap_in_the_log_hides_no_deletion() {
         let gap = async || {
             let newest = world.stage.number(NEWEST).await;
             world.stage.run(&format!("update towline_meta set base = {newest}")).await;
-            assert!(world.leader.turn().await.was_gap);
+            assert!(world.leader.batch().await.was_gap);
         };
         world.writes(selector(2, &of_env("prod"), 1, &[])).await;
         gap().await;
@@ -249,8 +249,8 @@ fn what_can_be_read_by_now_is_checked_again() {
             (world.suspended().await, world.deletions().await),
             (Some((0, 0, Cause::Unreadable)), Deletions::Suspended)
         );
-        let turn = world.leader.dispatch.tidy(&world.leader.grant).await.expect("it is checked again");
-        assert_eq!((turn.resumed, turn.suspended, asked(&world.stage).await.len()), (1, 0, 12));
+        let batch = world.leader.dispatch.tidy(&world.leader.grant).await.expect("it is checked again");
+        assert_eq!((batch.resumed, batch.suspended, asked(&world.stage).await.len()), (1, 0, 12));
         assert_eq!((world.suspended().await, world.deletions().await), (None, Deletions::Allowed));
     });
 }
@@ -280,7 +280,7 @@ fn without_the_guard_everything_is_checked_and_nothing_is_held() {
         assert_eq!((world.suspended().await, world.deletions().await), (None, Deletions::Allowed));
         world.writes(removal(Kind::SelectorSyncSet, "base")).await;
         assert_eq!(world.deletions().await, Deletions::Unchecked);
-        dispatch.turn(&world.leader.grant).await.expect("a turn");
+        dispatch.batch(&world.leader.grant).await.expect("a batch");
         assert_eq!((world.suspended().await, world.deletions().await), (None, Deletions::Allowed));
     });
 }

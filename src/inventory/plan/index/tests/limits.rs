@@ -71,7 +71,7 @@ fn a_release_that_was_reported_is_told_to_be_gone_also_beyond_the_first_ones() {
 }
 
 #[test]
-fn only_releases_that_can_be_reported_take_a_place() {
+fn only_releases_that_can_be_reported_count() {
     let mut world = World::new(Settings { max_releases: 1, ..settings() });
     // Helm was interrupted while it installed the first one, and the record of the second one is none.
     world.helm("a", 1, Stage::UnderWay);

@@ -173,7 +173,7 @@ impl World {
                 self.observe(key);
             }
         }
-        panic!("releases take each other's places without end");
+        panic!("releases displace each other without end");
     }
 
     pub(super) fn advance(&mut self, by: Duration) {

@@ -1,4 +1,4 @@
-//! One turn of the dispatcher: a read, and the transaction that asks for clusters and moves the cursor.
+//! One batch of changes: a read, and the transaction that asks for clusters and moves the cursor.
 //!
 //! The transaction first locks the row of the dispatcher's claim, if it is still held and the cursor is where the read began. So of
 //! two processes that both believe to be the dispatcher one moves the cursor, and it moves over each row once.
@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::concern::{Concern, Unchecked};
 use super::guard::{Decisions, DeletionGuard, READ_AT_ONCE, everything, tracking};
-use super::log::{Change, Read, TurnStep, read};
+use super::log::{BatchStep, Change, Read, read};
 use super::remove::{remove, remove_all, tidy};
 use super::selection::condition;
 use super::suspended::{Resumed, tracked};
@@ -27,7 +27,7 @@ pub struct Dispatch {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Turn {
+pub struct Batch {
     /// Rows of the log.
     pub changes: usize,
     /// Clusters for which a pass was requested.
@@ -46,11 +46,11 @@ pub struct Turn {
 
 enum CheckEnd {
     Decided(Decisions),
-    /// Something was approved meanwhile: another turn checks the same again.
+    /// Something was approved meanwhile: another batch checks the same again.
     Outdated,
 }
 
-impl Turn {
+impl Batch {
     fn count(&mut self, decisions: &Decisions) {
         self.suspended += decisions.suspended.len();
         self.resumed += decisions.resumed.len();
@@ -78,65 +78,65 @@ impl Dispatch {
 
     /// Checks suspended syncsets again, since they may have nothing left to delete, and removes rows that are not needed. Without
     /// the guard, nothing that can be read stays suspended.
-    pub async fn tidy(&self, grant: &Grant) -> Result<Turn, DispatchError> {
+    pub async fn tidy(&self, grant: &Grant) -> Result<Batch, DispatchError> {
         self.tidy_in_pages(grant, &|| ()).await
     }
 
     /// The same; `checked` is called after each syncset that was checked.
-    pub async fn tidy_in_pages(&self, grant: &Grant, after_each: &(dyn Fn() + Sync)) -> Result<Turn, DispatchError> {
+    pub async fn tidy_in_pages(&self, grant: &Grant, after_each: &(dyn Fn() + Sync)) -> Result<Batch, DispatchError> {
         const QUERY: &str = "held_ids";
         const TEXT: &str = "select syncset::text from towline_guard where held order by syncset";
-        let (read, mut turn) = (read(&self.database).await?, Turn::default());
+        let (read, mut batch) = (read(&self.database).await?, Batch::default());
         // All other steps check everything.
-        if read.head.step() == TurnStep::Follow {
+        if read.head.step() == BatchStep::Follow {
             let unchecked = Unchecked {
                 syncsets: ids(QUERY, &self.database.all(QUERY, TEXT, &[]).await?)?.into_iter().collect(),
                 ..Unchecked::default()
             };
-            let ended = self.check(grant, &read, read.head.cursor, &unchecked, &mut turn, after_each).await?;
+            let ended = self.check(grant, &read, read.head.cursor, &unchecked, &mut batch, after_each).await?;
             if let CheckEnd::Decided(decisions) = ended {
-                self.write(grant, &read, &decisions, &mut turn).await?;
+                self.write(grant, &read, &decisions, &mut batch).await?;
             }
         }
         tidy(&self.database, grant).await?;
-        Ok(turn)
+        Ok(batch)
     }
 
     /// Dispatches up to 500 changes.
-    pub async fn turn(&self, grant: &Grant) -> Result<Turn, DispatchError> {
-        self.turn_in_pages(grant, &|| ()).await
+    pub async fn batch(&self, grant: &Grant) -> Result<Batch, DispatchError> {
+        self.batch_in_pages(grant, &|| ()).await
     }
 
     /// The same; `checked` is called after each syncset that was checked.
-    pub async fn turn_in_pages(&self, grant: &Grant, after_each: &(dyn Fn() + Sync)) -> Result<Turn, DispatchError> {
+    pub async fn batch_in_pages(&self, grant: &Grant, after_each: &(dyn Fn() + Sync)) -> Result<Batch, DispatchError> {
         let read = read(&self.database).await?;
         match read.head.step() {
-            TurnStep::Follow => self.follow(grant, &read, after_each).await,
-            TurnStep::All { in_full } => self.all(grant, &read, in_full, after_each).await,
-            TurnStep::Renumber => {
+            BatchStep::Follow => self.follow(grant, &read, after_each).await,
+            BatchStep::All { in_full } => self.all(grant, &read, in_full, after_each).await,
+            BatchStep::Renumber => {
                 // It ends all claims, this one too. If the database is still being restored, nothing happens yet.
                 renumber(&self.database, false).await?;
-                Ok(Turn::default())
+                Ok(Batch::default())
             }
         }
     }
 
-    async fn follow(&self, grant: &Grant, read: &Read, after_each: &(dyn Fn() + Sync)) -> Result<Turn, DispatchError> {
+    async fn follow(&self, grant: &Grant, read: &Read, after_each: &(dyn Fn() + Sync)) -> Result<Batch, DispatchError> {
         if read.changes.is_empty() {
-            return Ok(Turn::default());
+            return Ok(Batch::default());
         }
         let (concern, unchecked) = (Concern::of(&read.changes), Unchecked::of(&read.changes));
         let gone: Vec<Uuid> = concern.gone.iter().copied().collect();
         remove(&self.database, &gone).await?;
         let rolls = read.changes.iter().any(Change::may_begin_a_rollout);
-        let mut turn = Turn { changes: read.changes.len(), rolls, has_more: read.is_full, ..Turn::default() };
+        let mut batch = Batch { changes: read.changes.len(), rolls, has_more: read.is_full, ..Batch::default() };
         if concern.is_empty() && unchecked.is_empty() {
             self.pass_over(grant, read).await?;
-            return Ok(turn);
+            return Ok(batch);
         }
-        let repeated = Turn { has_more: true, ..Turn::default() };
+        let repeated = Batch { has_more: true, ..Batch::default() };
         let CheckEnd::Decided(decisions) =
-            self.check(grant, read, read.last, &unchecked, &mut turn, after_each).await?
+            self.check(grant, read, read.last, &unchecked, &mut batch, after_each).await?
         else {
             return Ok(repeated);
         };
@@ -144,17 +144,17 @@ impl Dispatch {
         if !decisions.write(&mut transaction).await? {
             return Ok(repeated);
         }
-        turn.count(&decisions);
+        batch.count(&decisions);
         let concern = mappers(&mut transaction, concern).await?;
         let clusters = concerned(&mut transaction, &concern, &decisions.resumed).await?;
-        turn.asked = ask(&mut transaction, &clusters, true).await?;
+        batch.asked = ask(&mut transaction, &clusters, true).await?;
         move_cursor(&mut transaction, read.last).await?;
         transaction.commit().await?;
         if let Some(broker) = &self.broker {
             broker.hint(&clusters);
         }
         decisions.announce();
-        Ok(turn)
+        Ok(batch)
     }
 
     /// Asks for all clusters. The newest version was read before them, so that later ones are still dispatched.
@@ -164,7 +164,7 @@ impl Dispatch {
         read: &Read,
         in_full: bool,
         after_each: &(dyn Fn() + Sync),
-    ) -> Result<Turn, DispatchError> {
+    ) -> Result<Batch, DispatchError> {
         tracing::info!(
             cursor = read.head.cursor,
             base = read.head.base,
@@ -174,15 +174,15 @@ impl Dispatch {
         );
         // The deletions of clusters may be among what is missing.
         remove_all(&self.database).await?;
-        let mut turn = Turn { was_gap: true, has_more: true, ..Turn::default() };
+        let mut batch = Batch { was_gap: true, has_more: true, ..Batch::default() };
         let syncsets = everything(&self.database).await?.into_iter().collect();
         let unchecked = Unchecked { syncsets, ..Unchecked::default() };
-        let is_written = match self.check(grant, read, read.head.newest, &unchecked, &mut turn, after_each).await? {
-            CheckEnd::Decided(decisions) => self.write(grant, read, &decisions, &mut turn).await?,
+        let is_written = match self.check(grant, read, read.head.newest, &unchecked, &mut batch, after_each).await? {
+            CheckEnd::Decided(decisions) => self.write(grant, read, &decisions, &mut batch).await?,
             CheckEnd::Outdated => false,
         };
         if !is_written {
-            return Ok(Turn { has_more: true, ..Turn::default() });
+            return Ok(Batch { has_more: true, ..Batch::default() });
         }
         let mut transaction = self.begin(grant, read).await?;
         if in_full {
@@ -190,21 +190,21 @@ impl Dispatch {
         }
         let everybody = Concern { all: true, ..Concern::default() };
         let clusters = concerned(&mut transaction, &everybody, &[]).await?;
-        turn.asked = ask(&mut transaction, &clusters, false).await?;
+        batch.asked = ask(&mut transaction, &clusters, false).await?;
         move_cursor(&mut transaction, read.head.newest).await?;
         transaction.commit().await?;
-        Ok(turn)
+        Ok(batch)
     }
 
     /// Has the guard check these syncsets and clusters. If they are many, some decisions are written in transactions of their own; what they store permits nothing
-    /// before the cursor has moved, and stays right if that never happens: another turn checks the same again.
+    /// before the cursor has moved, and stays right if that never happens: another batch checks the same again.
     async fn check(
         &self,
         grant: &Grant,
         read: &Read,
         version: i64,
         unchecked: &Unchecked,
-        turn: &mut Turn,
+        batch: &mut Batch,
         after_each: &(dyn Fn() + Sync),
     ) -> Result<CheckEnd, DispatchError> {
         let guard = DeletionGuard { database: &self.database, is_guarding: self.is_guarding, version };
@@ -220,7 +220,7 @@ impl Dispatch {
                         guard.check(subject, &mut decisions).await?;
                     }
                     after_each();
-                    if decisions.are_many() && !self.write(grant, read, &std::mem::take(&mut decisions), turn).await? {
+                    if decisions.are_many() && !self.write(grant, read, &std::mem::take(&mut decisions), batch).await? {
                         return Ok(CheckEnd::Outdated);
                     }
                 }
@@ -236,7 +236,7 @@ impl Dispatch {
         grant: &Grant,
         read: &Read,
         decisions: &Decisions,
-        turn: &mut Turn,
+        batch: &mut Batch,
     ) -> Result<bool, DispatchError> {
         let mut transaction = self.begin(grant, read).await?;
         if !decisions.write(&mut transaction).await? {
@@ -246,7 +246,7 @@ impl Dispatch {
         ask(&mut transaction, &clusters, true).await?;
         transaction.commit().await?;
         decisions.announce();
-        turn.count(decisions);
+        batch.count(decisions);
         Ok(true)
     }
 

@@ -19,8 +19,8 @@ pub(super) const STATUS_BUDGET: usize = 1_400_000;
 pub(super) const MAX_RELEASES: usize = 2000;
 
 impl Release {
-    /// Whether it takes one of the places of reported releases: it was reported, or could be.
-    fn takes_a_place(&self) -> bool {
+    /// Whether it counts against the limits of what is reported: it was reported, or could be.
+    fn counts(&self) -> bool {
         let is_readable = self.undecodable.is_none() && !self.has_no_id;
         let is_reported = self.newest.as_ref().is_some_and(|newest| newest.stage.is_reported());
         !self.is_gone && (self.entry.is_some() || is_reported && is_readable)
@@ -53,21 +53,21 @@ impl Release {
 
 impl Index {
     /// Decides which releases are reported. Returns those for which that has changed: they have to be observed again.
-    pub(super) fn place(&mut self) -> Vec<ObjectKey> {
+    pub(super) fn limit_reported(&mut self) -> Vec<ObjectKey> {
         let is_to_be_told =
             |release: &Release| release.is_gone && release.entry.is_some() && !release.is_refused_for_good();
         let gone = self.releases.iter().filter(|(_, release)| is_to_be_told(release));
         let of_gone: usize = gone.map(|(key, release)| release.size(key)).sum();
         let mut budget = self.settings.status_budget.saturating_sub(of_gone);
-        let mut places = self.settings.max_releases;
+        let mut left_to_report = self.settings.max_releases;
         let mut moved = Vec::new();
         for (key, release) in &mut self.releases {
-            let excluded = if !release.takes_a_place() {
+            let excluded = if !release.counts() {
                 None
-            } else if places == 0 {
+            } else if left_to_report == 0 {
                 Some(Excluded::MaxReleases)
             } else if let Some(left) = budget.checked_sub(release.size(key)) {
-                (budget, places) = (left, places - 1);
+                (budget, left_to_report) = (left, left_to_report - 1);
                 None
             } else {
                 Some(Excluded::StatusSize)
@@ -89,15 +89,15 @@ impl Index {
     /// What the status has room for: entries of releases that are gone, of reported ones, and as long as there is room of those that
     /// are not reported any more, and of those that are gone and rejected.
     fn stored(&self) -> impl Iterator<Item = (&ObjectKey, &Entry)> {
-        let is_turn_of = |turn: usize, release: &Release| match turn {
+        let is_of_rank = |rank: usize, release: &Release| match rank {
             0 => release.is_gone && !release.is_refused_for_good(),
             1 => !release.is_gone && release.excluded.is_none(),
             2 => !release.is_gone && release.excluded.is_some(),
             _ => release.is_refused_for_good(),
         };
-        let of_turn = move |turn| self.releases.iter().filter(move |(_, release)| is_turn_of(turn, release));
+        let of_rank = move |rank| self.releases.iter().filter(move |(_, release)| is_of_rank(rank, release));
         let mut budget = self.settings.status_budget;
-        (0..4).flat_map(of_turn).filter_map(move |(key, release)| {
+        (0..4).flat_map(of_rank).filter_map(move |(key, release)| {
             let entry = release.entry.as_ref()?;
             budget = budget.checked_sub(release.size(key))?;
             Some((key, entry))

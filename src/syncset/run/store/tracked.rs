@@ -33,26 +33,26 @@ fn statement() -> String {
 }
 
 /// Reads what a syncset has on these clusters, or on all.
-pub(in crate::syncset) async fn places(
+pub(in crate::syncset) async fn tracked_objects(
     database: &Database,
     syncset: Uuid,
     plain: Option<&Objects>,
     clusters: Option<&[Uuid]>,
     mut found: impl FnMut(Uuid, TrackedObjects) + Send,
 ) -> Result<(), db::Error> {
-    const QUERY: &str = "places_of_syncset";
+    const QUERY: &str = "tracked_objects";
     let (syncset, plain) = (syncset.to_string(), plain.map(Json));
     let clusters: Option<Vec<String>> = clusters.map(|clusters| clusters.iter().map(Uuid::to_string).collect());
     let params = [(&syncset as _, Type::TEXT), (&plain as _, Type::JSONB), (&clusters as _, Type::TEXT_ARRAY)];
     let mut rows = database.rows(QUERY, &statement(), &params).await?;
     while let Some(row) = rows.next().await? {
-        let (id, place) = place(QUERY, &row)?;
-        found(id, place);
+        let (id, objects) = tracked(QUERY, &row)?;
+        found(id, objects);
     }
     Ok(())
 }
 
-fn place(query: &'static str, row: &Row) -> Result<(Uuid, TrackedObjects), db::Error> {
+fn tracked(query: &'static str, row: &Row) -> Result<(Uuid, TrackedObjects), db::Error> {
     let count = |index| -> Result<usize, db::Error> {
         let count: i64 = column(query, row, index)?;
         Ok(usize::try_from(count).unwrap_or_default())
@@ -61,7 +61,7 @@ fn place(query: &'static str, row: &Row) -> Result<(Uuid, TrackedObjects), db::E
     let id = id.parse().map_err(|error| db::Error::Decode { query, source: std::sync::Arc::new(error) })?;
     // The database prints valid JSON.
     let others = column::<Option<&str>>(query, row, 6)?.and_then(|text| serde_json::from_str(text).ok());
-    let place = TrackedObjects {
+    let objects = TrackedObjects {
         namespace: column(query, row, 1)?,
         name: column(query, row, 2)?,
         labels: serde_json::from_str(column(query, row, 3)?).unwrap_or_default(),
@@ -72,5 +72,5 @@ fn place(query: &'static str, row: &Row) -> Result<(Uuid, TrackedObjects), db::E
         was_counted: column(query, row, 10)?,
         deleted: count(11)?,
     };
-    Ok((id, place))
+    Ok((id, objects))
 }
