@@ -22,6 +22,18 @@ pub const TOOL_MARKS: [&str; 11] = [
     "objectset.rio.cattle.io/*",
 ];
 
+/// What a pattern may be.
+pub const KEY_PATTERN: &str = "the key of a label or annotation, or how it begins and a `*`, such as \"argocd.argoproj.io/*\", or key and value, such as \
+     \"app.kubernetes.io/managed-by=Helm\"";
+
+/// Whether a text is a pattern, as [`is_match`] takes it.
+pub fn is_key_pattern(text: &str) -> bool {
+    let (key, value) = text.split_once('=').unwrap_or((text, ""));
+    let plain = key.strip_suffix('*').unwrap_or(key);
+    let legal = |character: char| character.is_ascii_alphanumeric() || "-_./".contains(character);
+    !key.is_empty() && !value.contains('*') && plain.chars().all(legal) && plain.matches('/').count() <= 1
+}
+
 /// Whether a label or annotation matches a pattern: a key, how a key begins and a `*`, or a key, `=` and the one value that counts.
 pub fn is_match(pattern: &str, key: &str, value: &str) -> bool {
     match pattern.split_once('=') {

@@ -11,6 +11,7 @@ use super::fields::{boolean, list, object, required, text, word};
 use super::objects::{PATH_SEGMENT, Seen, is_kind, is_path_segment};
 use super::rollout::{ROLLOUT, rollout};
 use super::{objects, patches, selector};
+use crate::cluster::tool_marks::{KEY_PATTERN, is_key_pattern};
 use crate::config::names::is_subdomain;
 use crate::documents::body::{Path, kind_of};
 use crate::documents::document::Key;
@@ -24,6 +25,11 @@ const MOST: usize = 10_000;
 const RESOURCES: usize = 1_000;
 /// Most patches, and most secret mappings.
 const FEW: usize = 200;
+
+/// The labels and annotations of a mapped secret that its copy gets.
+const SECRET_METADATA: &str = "secretMetadata";
+/// Most patterns for them.
+const METADATA_PATTERNS: usize = 64;
 
 /// Whether the health of what a syncset sends is read: `{"within": "10m", "rules": […]}`.
 const HEALTH: &str = "health";
@@ -230,7 +236,14 @@ fn secret_mappings(mappings: &[Value], parent: &Path<'_>, key: &Key, seen: &mut 
         let Some(fields) = object(mapping, &path, faults) else {
             continue;
         };
-        faults.unknown_fields(fields, &path, &["sourceRef", "targetRef"]);
+        faults.unknown_fields(fields, &path, &["sourceRef", "targetRef", SECRET_METADATA]);
+        let patterns = list(fields, SECRET_METADATA, METADATA_PATTERNS, &path, faults);
+        let patterns_path = path.field(SECRET_METADATA);
+        for (index, pattern) in patterns.iter().enumerate() {
+            if !pattern.as_str().is_some_and(is_key_pattern) {
+                faults.add(&patterns_path.element(index), found(pattern), KEY_PATTERN);
+            }
+        }
         let source = secret_ref(fields, "sourceRef", &path, faults);
         let namespace_path = path.field("sourceRef");
         let namespace_path = namespace_path.field("namespace");
@@ -274,7 +287,7 @@ fn secret_ref<'v>(
     };
     let reference = object(reference, &path, faults)?;
     faults.unknown_fields(reference, &path, &["name", "namespace"]);
-    let namespace = objects::namespace(reference, &path, false, faults);
+    let namespace = objects::namespace(reference, None, &path, false, faults);
     let name = required(reference, "name", &path, faults)?;
     if !is_path_segment(name) {
         faults.add(&path.field("name"), shown(name), objects::PATH_SEGMENT);

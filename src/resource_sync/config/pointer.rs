@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::cluster::tool_marks::is_match;
+use crate::cluster::tool_marks::{KEY_PATTERN, is_key_pattern, is_match};
 use crate::config::setting::{Setting, Unfit};
 use crate::yaml::unescape;
 
@@ -75,18 +75,10 @@ impl KeyPattern {
 }
 
 impl Setting for KeyPattern {
-    const ALLOWED: &'static str = "the key of a label or annotation, or how it begins and a `*`, such as \"argocd.argoproj.io/*\", or key and value, such as \
-         \"app.kubernetes.io/managed-by=Helm\"";
+    const ALLOWED: &'static str = KEY_PATTERN;
 
     fn from_text(text: &str) -> Result<Self, Unfit> {
-        let (key, value) = text.split_once('=').unwrap_or((text, ""));
-        let plain = key.strip_suffix('*').unwrap_or(key);
-        let legal = |character: char| character.is_ascii_alphanumeric() || "-_./".contains(character);
-        if !key.is_empty() && !value.contains('*') && plain.chars().all(legal) && plain.matches('/').count() <= 1 {
-            Ok(Self(text.to_owned()))
-        } else {
-            Err(Unfit::default())
-        }
+        if is_key_pattern(text) { Ok(Self(text.to_owned())) } else { Err(Unfit::default()) }
     }
 }
 

@@ -13,7 +13,7 @@ use super::spec::{Behavior, Header, Patch, PatchType, SecretMapping, SecretSourc
 /// What a syncset on a cluster depends on: if it differs from what is stored, the syncset is due.
 ///
 /// The cluster's labels count only if there are templates. A mapped secret that is not among the sources is one that does not
-/// exist; sources that no mapping names do not count.
+/// exist; sources that no mapping names do not count, nor do labels and annotations that none copies.
 pub fn inputs<'s>(
     header: &Header,
     labels: &BTreeMap<String, String>,
@@ -32,7 +32,9 @@ pub fn inputs<'s>(
     for (namespace, name) in &mapped {
         input.text(namespace);
         input.text(name);
-        input.option(sources.get(&(namespace.as_str(), name.as_str())), |input, source| input.source(source));
+        let place = (namespace.as_str(), name.as_str());
+        let mappings = header.secrets.iter().filter(|mapping| mapping.source() == place);
+        input.option(sources.get(&place), |input, source| input.source(&source.copied_by(mappings)));
     }
     input.finish()
 }
@@ -213,6 +215,7 @@ mod tests {
             source_name: name.to_owned(),
             target_namespace: "default".to_owned(),
             target_name: format!("{name}-copy"),
+            metadata: ["a", "c"].map(str::to_owned).to_vec(),
         };
         Header {
             id: Uuid::from_u128(1),
@@ -288,6 +291,9 @@ mod tests {
         let cluster = labels(&[("env", "prod")]);
         let digest = inputs(&header(), &cluster, &[source("pull"), source("push")]);
         assert_eq!(inputs(&header(), &cluster, &[source("push"), source("other"), source("pull")]), digest);
+        let unlisted = |labels| SecretSource { labels, ..source("push") };
+        let labelled = unlisted(labels(&[("a", "b"), ("unlisted", "x")]));
+        assert_eq!(inputs(&header(), &cluster, &[source("pull"), labelled]), digest, "it is not copied");
         let mut header = Header { version: 8, ..header() };
         header.secrets.reverse();
         let twice = header.secrets[0].clone();

@@ -9,7 +9,6 @@ use uuid::Uuid;
 
 use super::name::SyncSetName;
 use super::spec::{Desired, DesiredPatch, SecretMapping, SecretSource};
-use crate::cluster::tool_marks::is_tool_mark;
 use crate::documents::has_owners;
 use crate::documents::{FIELD_POINTERS, FieldPointer, IGNORE_FIELDS, field_pointers};
 
@@ -24,7 +23,7 @@ pub const ADOPTED: &str = "towline.dev/adopted";
 /// The annotation by which a resource takes over what exists already.
 const ADOPT: &str = "towline.dev/adopt";
 /// The annotation by which a resource may be deleted and created again.
-const RECREATE: &str = "towline.dev/recreate";
+pub(super) const RECREATE: &str = "towline.dev/recreate";
 
 /// What API servers set in `metadata`, and `generateName`, which names nothing.
 const SET_BY_SERVERS: [&str; 7] =
@@ -126,11 +125,7 @@ pub struct SecretContent {
 
 /// The object that a mapping makes of a secret, not normalized yet.
 pub(super) fn of_secret(mapping: &SecretMapping, content: &SecretContent) -> Value {
-    let source = &content.source;
-    let copied = |keys: &BTreeMap<String, String>| -> Map<String, Value> {
-        let own = keys.iter().filter(|(key, value)| !is_tool_mark(key, value));
-        own.map(|(key, value)| (key.clone(), json!(value))).collect()
-    };
+    let source = content.source.copied_by(std::iter::once(mapping));
     let data: Map<String, Value> =
         content.data.iter().map(|(name, value)| (name.clone(), json!(value.expose_secret()))).collect();
     let mut body = json!({
@@ -139,8 +134,8 @@ pub(super) fn of_secret(mapping: &SecretMapping, content: &SecretContent) -> Val
         "metadata": {
             "name": mapping.target_name,
             "namespace": mapping.target_namespace,
-            "labels": copied(&source.labels),
-            "annotations": copied(&source.annotations),
+            "labels": source.labels,
+            "annotations": source.annotations,
         },
         "type": source.secret_type,
         "data": data,

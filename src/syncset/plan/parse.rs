@@ -101,7 +101,12 @@ fn secret_mapping(syncset: &SyncSetName, mapping: &Value, index: usize) -> Resul
     let (target_namespace, target_name) = reference("targetRef")?;
     let is_own = source_namespace.is_empty() && syncset.kind == SyncSetKind::SyncSet;
     let source_namespace = if is_own { syncset.namespace.clone() } else { source_namespace };
-    Ok(SecretMapping { source_namespace, source_name, target_namespace, target_name })
+    let metadata = match mapping.get("secretMetadata") {
+        None | Some(Value::Null) => Vec::new(),
+        Some(listed) => serde_json::from_value(listed.clone())
+            .map_err(|_| invalid(&format!("secret {index}: secretMetadata"), Some(listed), "a list of texts"))?,
+    };
+    Ok(SecretMapping { source_namespace, source_name, target_namespace, target_name, metadata })
 }
 
 fn patch(value: &Value, index: usize) -> Result<Patch, Failure> {

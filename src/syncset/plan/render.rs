@@ -18,7 +18,8 @@ use super::parse::{describe, shown};
 use super::reason::Reason;
 use super::rows::Failure;
 use super::spec::{
-    Desired, DesiredPatch, Header, Known, Patch, PatchType, Payload, Position, Rendered, Rendering, SecretMapping,
+    Desired, DesiredPatch, Header, Known, Patch, PatchType, Payload, Position, Rendered, Rendering,
+    SERVICE_ACCOUNT_TOKEN, SecretMapping,
 };
 use crate::cluster::BuiltIn;
 use crate::documents::{
@@ -297,6 +298,12 @@ impl Renderer<'_> {
                 return failed(Reason::SecretUnavailable, message);
             }
         };
+        if content.source.secret_type == SERVICE_ACCOUNT_TOKEN {
+            let (namespace, name) = (&mapping.source_namespace, &mapping.source_name);
+            let message =
+                format!("failed to copy {place}: Secret {namespace}/{name} has the type {SERVICE_ACCOUNT_TOKEN}");
+            return failed(Reason::SecretInvalid, message);
+        }
         let mut body = object::of_secret(mapping, content);
         let normalized = object::normalize(&mut body, name, *id).map_err(|error| error.to_string());
         if let Err(error) = normalized.and_then(|()| object::check_left_alone(&body)) {
@@ -306,7 +313,7 @@ impl Renderer<'_> {
             place,
             object,
             api_version: "v1".to_owned(),
-            content: digest::of_secret(*behavior, (name, *id), &content.source),
+            content: digest::of_secret(*behavior, (name, *id), &content.source.copied_by(std::iter::once(mapping))),
             may_adopt: object::may_adopt(&body),
             may_recreate: object::may_recreate(&body, "", "Secret"),
             body,

@@ -5,7 +5,14 @@ use uuid::Uuid;
 
 use super::health::Settings;
 use super::name::{Digest, ObjectRef, SyncSetName};
+use super::object::RECREATE;
 use super::rows::Failure;
+use crate::cluster::tool_marks::{is_match, is_tool_mark};
+
+/// How our own annotations begin. Those that an object has because of a syncset never come from somebody else's document.
+const OWN_MARKS: &str = "towline.dev/";
+/// The type of Secrets that a cluster fills with a token of the account that an annotation names.
+pub const SERVICE_ACCOUNT_TOKEN: &str = "kubernetes.io/service-account-token";
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Behavior {
@@ -49,12 +56,24 @@ pub struct SecretMapping {
     pub target_namespace: String,
     /// Name in the cluster.
     pub target_name: String,
+    /// Its labels and annotations that are copied, as patterns ([`is_match`]).
+    pub metadata: Vec<String>,
 }
 
 impl SecretMapping {
     /// Namespace and name of the `Secret` document.
     pub fn source(&self) -> (&str, &str) {
         (&self.source_namespace, &self.source_name)
+    }
+
+    /// Whether a label or annotation of the secret is copied. Tools on the cluster, and we, obey some of them: whoever may write the secret
+    /// would give orders there. So none is copied that is not listed, and none by which tools know what is theirs. Of ours only the one counts
+    /// by which a copy that can't be changed is created again, if it is listed by its name.
+    fn copies(&self, key: &str, value: &str) -> bool {
+        if key.starts_with(OWN_MARKS) {
+            return key == RECREATE && self.metadata.iter().any(|pattern| pattern == key);
+        }
+        !is_tool_mark(key, value) && self.metadata.iter().any(|pattern| is_match(pattern, key, value))
     }
 }
 
@@ -115,6 +134,17 @@ pub struct SecretSource {
     pub is_immutable: bool,
     pub labels: std::collections::BTreeMap<String, String>,
     pub annotations: std::collections::BTreeMap<String, String>,
+}
+
+impl SecretSource {
+    /// The same with the labels and annotations that one of these mappings copies.
+    pub fn copied_by<'m>(&self, mappings: impl Iterator<Item = &'m SecretMapping> + Clone) -> Self {
+        let mut copied = self.clone();
+        for metadata in [&mut copied.labels, &mut copied.annotations] {
+            metadata.retain(|key, value| mappings.clone().any(|mapping| mapping.copies(key, value)));
+        }
+        copied
+    }
 }
 
 /// Where in a syncset an object or a patch comes from; the positions are those of its lists, from 0.

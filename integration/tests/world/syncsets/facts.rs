@@ -194,15 +194,17 @@ fn patches_go_as_they_are_typed_and_to_namespace_default_if_they_name_none() {
 
 /// What a mapped secret has beside its data.
 #[test]
-fn a_mapped_secret_has_the_type_labels_and_annotations_of_its_source() {
+fn a_mapped_secret_has_the_type_of_its_source_and_the_labels_and_annotations_that_the_mapping_lists() {
     run(async {
         let stage = Stage::new("mapped").await;
         let plane = stage.register("west-1", &json!({}), 0).await;
         let source = json!({"namespace": stage.namespace, "name": "source", "type": "example.com/key", "data": {"a": base64("1")},
-            "labels": {"team": "a"}, "annotations": {"example.com/note": "n", LAST_APPLIED: "{}"}});
+            "labels": {"team": "a", "other": "o"},
+            "annotations": {"example.com/note": "n", LAST_APPLIED: "{}", "towline.dev/prune": "false", "towline.dev/adopt": "true",
+                "reflector.v1.k8s.emberstack.com/reflection-auto-enabled": "true"}});
         stage.create("secrets", &source).await;
-        let mapping =
-            json!({"sourceRef": {"name": "source"}, "targetRef": {"name": "target", "namespace": stage.namespace}});
+        let mapping = json!({"sourceRef": {"name": "source"}, "targetRef": {"name": "target", "namespace": stage.namespace},
+                "secretMetadata": ["team", "example.com/*", "towline.dev/*"]});
         let spec = json!({"clusterDeploymentRefs": [{"name": "west-1"}], "resourceApplyMode": "Sync", "secretMappings": [mapping]});
         stage.create("syncsets", &json!({"namespace": stage.namespace, "name": "base", "spec": spec})).await;
         stage.succeeds("west-1", "base", 1).await;
@@ -224,6 +226,12 @@ fn a_mapped_secret_has_the_type_labels_and_annotations_of_its_source() {
             stage.at_rest().await;
             assert_eq!(requests.seen().await, ["patch secrets/target 200"], "{change}");
         }
+        // What is not listed is an order to tools there, and nobody's but the writer's of the Secret.
+        let unlisted =
+            json!({"labels": {"other": "p"}, "annotations": {"replicator.v1.mittwald.de/replicate-to": "*"}});
+        stage.change(&stage.path("secrets", "source"), &unlisted).await;
+        stage.at_rest().await;
+        assert_eq!(requests.seen().await, Vec::<String>::new());
         let found = secrets.get("target").await.unwrap();
         assert_eq!(
             (&found.labels()["team"], &found.annotations()["example.com/note"]),

@@ -198,7 +198,8 @@ fn a_copy_that_cant_be_changed_is_created_again_if_the_secret_of_the_hub_says_so
             merge(&mut source, &before);
             stage.create("secrets", &source).await;
             let spec = json!({"clusterDeploymentRefs": [{"name": "west-1"}], "resourceApplyMode": "Sync",
-                "secretMappings": [{"sourceRef": {"name": name}, "targetRef": {"name": name, "namespace": stage.namespace}}]});
+                "secretMappings": [{"sourceRef": {"name": name}, "targetRef": {"name": name, "namespace": stage.namespace},
+                    "secretMetadata": ["towline.dev/recreate"]}]});
             stage.create("syncsets", &json!({"namespace": stage.namespace, "name": name, "spec": spec})).await;
             stage.succeeds("west-1", name, 1).await;
             let first = secrets.get(name).await.unwrap();
@@ -417,7 +418,7 @@ fn copies_of_secrets_lack_the_marks_of_other_tools_and_keep_what_is_the_users() 
         stage.create("secrets", &source).await;
         let mapping = |target: &str| {
             json!({"sourceRef": {"name": "source", "namespace": stage.namespace},
-                "targetRef": {"name": target, "namespace": stage.namespace}})
+                "targetRef": {"name": target, "namespace": stage.namespace}, "secretMetadata": ["*"]})
         };
         let spec = json!({"clusterDeploymentRefs": [{"name": "west-1"}], "resourceApplyMode": "Sync",
             "secretMappings": [mapping("applied")]});

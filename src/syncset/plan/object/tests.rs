@@ -76,7 +76,7 @@ fn a_part_of_another_type_is_an_error_and_no_panic() {
 }
 
 #[test]
-fn a_copied_secret_has_everything_but_the_marks_of_other_tools() {
+fn a_copied_secret_has_what_the_mapping_lists_but_no_marks_of_other_tools_and_none_of_ours() {
     let texts = |pairs: &[(&str, &str)]| {
         pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect::<BTreeMap<_, _>>()
     };
@@ -87,8 +87,21 @@ fn a_copied_secret_has_everything_but_the_marks_of_other_tools() {
         data_generation: 5,
         secret_type: "kubernetes.io/tls".to_owned(),
         is_immutable: false,
-        labels: texts(&[("a", "b"), ("app.kubernetes.io/managed-by", "Helm")]),
-        annotations: texts(&[("c", "d"), (LAST_APPLIED, "canary"), ("argocd.argoproj.io/tracking-id", "x")]),
+        labels: texts(&[
+            ("a", "b"),
+            ("app.kubernetes.io/managed-by", "Helm"),
+            ("argocd.argoproj.io/secret-type", "cluster"),
+        ]),
+        annotations: texts(&[
+            ("c", "d"),
+            (LAST_APPLIED, "canary"),
+            ("argocd.argoproj.io/tracking-id", "x"),
+            ("reflector.v1.k8s.emberstack.com/reflection-auto-enabled", "true"),
+            ("towline.dev/prune", "false"),
+            ("towline.dev/adopt", "true"),
+            ("towline.dev/recreate", "true"),
+            ("towline.dev/ignore-fields", "/data"),
+        ]),
     };
     let content = SecretContent { source, data: [("key".to_owned(), "dmFsdWU=".into())].into() };
     let mapping = |namespace: &str| SecretMapping {
@@ -96,10 +109,17 @@ fn a_copied_secret_has_everything_but_the_marks_of_other_tools() {
         source_name: "pull".to_owned(),
         target_namespace: namespace.to_owned(),
         target_name: "copy".to_owned(),
+        metadata: vec!["a".to_owned(), "c=d".to_owned(), "t*".to_owned(), "argocd.argoproj.io/*".to_owned()],
     };
     let expected = json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls", "data": {"key": "dmFsdWU="},
         "metadata": {"name": "copy", "namespace": "default", "labels": {"a": "b"}, "annotations": {"c": "d"}}});
     assert_eq!(of_secret(&mapping("default"), &content), expected);
+    let listed = ["towline.dev/*", RECREATE].map(str::to_owned).to_vec();
+    let listed = of_secret(&SecretMapping { metadata: listed, ..mapping("default") }, &content);
+    assert_eq!(listed["metadata"]["annotations"], json!({RECREATE: "true"}), "only by its name");
+    // Whoever may write the secret gives no orders to tools on the clusters to which somebody else maps it.
+    let unlisted = of_secret(&SecretMapping { metadata: Vec::new(), ..mapping("default") }, &content);
+    assert_eq!(unlisted["metadata"], json!({"name": "copy", "namespace": "default", "labels": {}, "annotations": {}}));
     let mut immutable = content.clone();
     immutable.source.is_immutable = true;
     assert_eq!(of_secret(&mapping("default"), &immutable)["immutable"], true);

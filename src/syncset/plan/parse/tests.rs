@@ -14,7 +14,8 @@ fn spec() -> Value {
         "resources": [{"kind": "ConfigMap"}, 7],
         "patches": [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "agent", "namespace": "b", "patchType": "json",
             "patch": "[]"}, {"apiVersion": "v1", "kind": "Namespace", "name": "default", "patch": "{}"}],
-        "secretMappings": [{"sourceRef": {"name": "pull"}, "targetRef": {"name": "copy", "namespace": "default"}},
+        "secretMappings": [{"sourceRef": {"name": "pull"}, "targetRef": {"name": "copy", "namespace": "default"},
+                "secretMetadata": ["team"]},
             {"sourceRef": {"name": "push", "namespace": "team-b"}, "targetRef": {"name": "push"}}]})
 }
 
@@ -37,6 +38,7 @@ fn every_field_of_a_document_is_read() {
         source_name: source.1.to_owned(),
         target_namespace: target.0.to_owned(),
         target_name: target.1.to_owned(),
+        metadata: Vec::new(),
     };
     let Identity { id, name, version, generation } = identity(SyncSetKind::SyncSet);
     let expected = Header {
@@ -51,7 +53,7 @@ fn every_field_of_a_document_is_read() {
         health: None,
         secrets: vec![
             // A SyncSet's sources are of its own namespace; another one is found when the secret is read.
-            mapping(("team-a", "pull"), ("default", "copy")),
+            SecretMapping { metadata: vec!["team".to_owned()], ..mapping(("team-a", "pull"), ("default", "copy")) },
             mapping(("team-b", "push"), ("", "push")),
         ],
     };
@@ -114,6 +116,10 @@ fn what_can_t_be_read_is_a_failure_that_names_the_field() {
         (
             with("/secretMappings/0/targetRef/namespace", json!("..")),
             format!("secret 0: targetRef.namespace: \"..\"; allowed: {PATH_SEGMENT}"),
+        ),
+        (
+            with("/secretMappings/0/secretMetadata", json!("*")),
+            "secret 0: secretMetadata: \"*\"; allowed: a list of texts".to_owned(),
         ),
         (
             with("/secretMappings/1/sourceRef/name", json!("a/b")),

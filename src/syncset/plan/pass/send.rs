@@ -21,7 +21,7 @@ pub(super) const CONTENDED_AFTER: u8 = 2;
 
 /// What helps if a copy of a Secret can't be changed.
 const RECREATE_A_COPY: &str = "; if it can't be changed, the annotation towline.dev/recreate: \"true\" on the hub's Secret has it deleted \
-     and created again";
+     and created again, where secretMetadata of the mapping lists it";
 /// Why an object is not deleted to be created again.
 const CHANGED: &str = "documents have changed meanwhile";
 

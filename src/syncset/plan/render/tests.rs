@@ -26,6 +26,7 @@ fn mapping(source: (&str, &str), target: (&str, &str)) -> SecretMapping {
         source_name: source.1.to_owned(),
         target_namespace: target.0.to_owned(),
         target_name: target.1.to_owned(),
+        metadata: Vec::new(),
     }
 }
 
@@ -43,12 +44,19 @@ fn content() -> SecretContent {
     SecretContent { source, data: [("key".to_owned(), "Y2FuYXJ5".into())].into() }
 }
 
+fn token() -> SecretContent {
+    let SecretContent { source, data } = content();
+    let secret_type = "kubernetes.io/service-account-token".to_owned();
+    SecretContent { source: SecretSource { name: "token".to_owned(), secret_type, ..source }, data }
+}
+
 fn rendered(header: &Header, payload: &Payload) -> Rendered {
     let labels = [("region", "eu"), ("dot", ".."), ("env", "prod")];
     let labels = labels.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
-    let content = content();
+    let (content, token) = (content(), token());
     let secrets = |namespace: &str, name: &str| match (namespace, name) {
         ("team-a", "pull") => Ok(&content),
+        ("team-a", "token") => Ok(&token),
         ("team-a", "sealed") => Err(UnreadableSecret::Sealed),
         _ => Err(UnreadableSecret::Missing),
     };
@@ -274,6 +282,7 @@ fn secrets_come_from_where_the_syncset_may_read() {
         mapping(("team-a", "none"), ("default", "c")),
         mapping(("team-a", "sealed"), ("default", "d")),
         mapping(("", "pull"), ("default", "e")),
+        mapping(("team-a", "token"), ("default", "f")),
     ]);
     let payload = Payload::default();
     let secrets = rendered(&header, &payload).secrets;
@@ -287,6 +296,13 @@ fn secrets_come_from_where_the_syncset_may_read() {
         (2, "c", Reason::SecretUnavailable, "failed to read secret 2: Secret team-a/none: not found"),
         (3, "d", Reason::SecretUnavailable, "failed to read secret 3: Secret team-a/sealed: its data can't be opened"),
         (4, "e", Reason::SecretInvalid, "source in wrong namespace for secret 4"),
+        // The cluster would fill it with a token of the account that an annotation names.
+        (
+            5,
+            "f",
+            Reason::SecretInvalid,
+            "failed to copy secret 5: Secret team-a/token has the type kubernetes.io/service-account-token",
+        ),
     ] {
         let known = Known::Object(reference("", "Secret", "default", name));
         assert_eq!(failed(&secrets[index]), (known, reason, message));

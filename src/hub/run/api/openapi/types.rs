@@ -393,6 +393,9 @@ pub(super) struct SecretMapping {
     source_ref: SecretReference,
     /// The secret on the cluster.
     target_ref: SecretReference,
+    /// Its labels and annotations that the copy gets: keys, prefixes with `*`, or key and value (`key=value`). Without it, none.
+    #[schema(nullable = false)]
+    secret_metadata: Option<Vec<String>>,
 }
 
 /// A secret.
