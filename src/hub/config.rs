@@ -82,7 +82,7 @@ pub struct HubConfig {
     /// Limit of the records of who changed what in each namespace; 1,000,000 by default. The oldest ones beyond it are dropped, also before
     /// `audit_retention`. Too small: who may write in a namespace can make their traces disappear. Too large: they can fill the database.
     pub max_namespace_records: NonZeroUsize,
-    /// Limit of the watches of this process; 1,000 by default. One token may hold at most half of them.
+    /// Limit of the watches of this process; 1,000 by default. One token may hold at most half of them, and an eighth is left to administrators of everything.
     pub max_watchers: NonZeroUsize,
 }
 

@@ -344,24 +344,32 @@ fn one_watch_more_than_max_watchers_is_refused_until_another_one_ends() {
 }
 
 #[test]
-fn one_token_holds_at_most_half_of_max_watchers() {
+fn one_token_holds_at_most_half_of_max_watchers_and_an_eighth_is_left_to_administrators() {
     run(async {
         let file = folder("halfwatches").join("tokens");
-        let grants = ["one", "two", "three"].map(|token| grant("read", "*", token));
+        let grants = [("read", "one"), ("read", "two"), ("read", "three"), ("admin", "operator")];
+        let grants = grants.map(|(role, token)| grant(role, "*", token));
         std::fs::write(&file, futures::future::join_all(grants).await.concat()).expect("a file");
         let path = file.display().to_string();
-        let env = [("TOWLINE__HUB__MAX_WATCHERS", "4"), ("TOWLINE__HUB__TOKENS_FILE", path.as_str())];
+        let env = [("TOWLINE__HUB__MAX_WATCHERS", "8"), ("TOWLINE__HUB__TOKENS_FILE", path.as_str())];
         let hub = Hub::start(&database("halfwatches").await, &env).await;
         let (one, two) = (Some("one"), Some("two"));
-        let mut of_one = vec![opened(&hub, one).await, opened(&hub, one).await];
-        for _ in 0..5 {
-            assert_eq!(refused(&hub, one).await, "the token has 2 watches already", "it takes no place of others");
+        let mut of_one = Vec::new();
+        for _ in 0..4 {
+            of_one.push(opened(&hub, one).await);
         }
-        let of_two = [opened(&hub, two).await, opened(&hub, two).await];
-        assert_eq!(refused(&hub, Some("three")).await, "this replica serves 4 watches already");
+        for _ in 0..5 {
+            assert_eq!(refused(&hub, one).await, "the token has 4 watches already", "it takes no slot of others");
+        }
+        let of_two = [opened(&hub, two).await, opened(&hub, two).await, opened(&hub, two).await];
+        for other in [two, Some("three")] {
+            assert_eq!(refused(&hub, other).await, "this replica serves 7 watches already");
+        }
+        let of_operator = opened(&hub, Some("operator")).await;
+        assert_eq!(refused(&hub, Some("operator")).await, "this replica serves 8 watches already");
         of_one.pop();
         of_one.push(let_in(&hub, one).await);
-        drop((of_one, of_two));
+        drop((of_one, of_two, of_operator));
         hub.serves(0).await;
     });
 }

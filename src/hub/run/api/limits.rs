@@ -36,7 +36,7 @@ pub(in crate::hub) fn for_bodies() -> CallerSlots {
 }
 
 pub(in crate::hub) fn for_watches(most: usize) -> CallerSlots {
-    CallerSlots::new("watches", most, 0)
+    CallerSlots::new("watches", most, most / RESERVED)
 }
 
 /// Slots for requests that read many documents, which may take long: half of the pool's connections. Watches read with as many at
