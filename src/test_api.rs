@@ -141,6 +141,9 @@ pub mod syncset {
         pub mod rows {
             pub use crate::syncset::plan::rows::{AppliedRow, ClusterRow, Failure, GuardRow, PatchedRow, ResultRow};
         }
+        pub mod snapshot {
+            pub use crate::syncset::plan::snapshot::{Plan, Snapshot, StoredCluster};
+        }
         pub mod spec {
             pub use crate::syncset::plan::spec::{Behavior, Desired, Header, Mode, Position, Rendered, Rendering};
         }
@@ -152,14 +155,11 @@ pub mod syncset {
         pub use crate::syncset::run::rollouts::sent_again;
     }
     pub mod store {
-        pub use crate::syncset::run::store::{
-            ClusterUpdate, Lacking, MOST_ROWS, PassStore, Snapshot, StoreError, StoredCluster,
-        };
+        pub use crate::syncset::run::store::{ClusterUpdate, Lacking, MOST_ROWS, PassStore, StoreError};
     }
     pub mod work {
         pub use crate::syncset::run::work::{
-            Client, Executor, First, NoClient, NoCredentials, Plan, PrepareError, Prepared, Preparer, Stop,
-            WorkObserver,
+            Client, Executor, First, NoClient, NoCredentials, PrepareError, Prepared, Preparer, Stop, WorkObserver,
         };
     }
 }

@@ -30,12 +30,13 @@ use crate::syncset::plan::object::left_alone;
 use crate::syncset::plan::parse;
 use crate::syncset::plan::pass::Input;
 use crate::syncset::plan::rows::Failure;
+use crate::syncset::plan::snapshot::{Candidate, Plan, Snapshot};
 use crate::syncset::plan::spec::{Rendered, Rendering};
 use crate::syncset::plan::wanted::{Deletions, Wanted, placed};
 use crate::syncset::run::dispatch::condition;
 use crate::syncset::run::payloads::Kept;
-use crate::syncset::run::store::{Candidate, ClusterPlace, Selected, Snapshot, StoreError};
-use crate::syncset::run::work::{Plan, PrepareError};
+use crate::syncset::run::store::{ClusterPlace, Selected, StoreError};
+use crate::syncset::run::work::PrepareError;
 
 /// Longest time from the first slot on, for all clusters together.
 const WITHIN: Duration = Duration::from_secs(30);

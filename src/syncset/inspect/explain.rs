@@ -22,10 +22,12 @@ use crate::syncset::plan::object::{left_alone, may_end_by_itself};
 use crate::syncset::plan::ownership::without;
 use crate::syncset::plan::pass::{Input, Manager, PRUNE, Seen};
 use crate::syncset::plan::rows::{AppliedRow, ClusterRow, Failure, ResultRow};
+use crate::syncset::plan::seen::seen;
+use crate::syncset::plan::snapshot::{Plan, Snapshot, StoredCluster};
 use crate::syncset::plan::spec::{Behavior, Desired, Header, Known, Mode, Position, Rendering};
 use crate::syncset::plan::wanted::{Deletions, Live, Scope, Wanted, placed};
-use crate::syncset::run::store::{AskedObject, Snapshot, StoreError, StoredCluster};
-use crate::syncset::run::work::{Plan, PrepareError, seen};
+use crate::syncset::run::store::{AskedObject, StoreError};
+use crate::syncset::run::work::PrepareError;
 
 /// Longest time for all of it: the wait, what is rendered, and two answers of the cluster.
 const WITHIN: Duration = Duration::from_secs(20);

@@ -10,9 +10,10 @@ use crate::syncset::plan::name::ObjectRef;
 use crate::syncset::plan::object::MANAGED;
 use crate::syncset::plan::pass::{PRUNE, Release};
 use crate::syncset::plan::rows::AppliedRow;
+use crate::syncset::plan::seen::seen;
 use crate::syncset::plan::spec::Mode;
 use crate::syncset::plan::wanted::{Live, Wanted, group_defined_by, is_definition_of, is_namespace, is_within};
-use crate::syncset::run::work::{Client, seen};
+use crate::syncset::run::work::Client;
 
 /// What would become of an object that nobody wants any more.
 #[derive(Clone, Debug, PartialEq, Eq)]

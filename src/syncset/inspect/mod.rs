@@ -16,7 +16,8 @@ use super::run::work::{Client, NoClient, Preparer};
 use crate::actor::Slot;
 use crate::cluster::{DynamicClusters, Error, full_text};
 use crate::documents::{BlockingPool, CallerSlots, Keyring, Problem, SlotOwner};
-use crate::syncset::run::store::{PassStore, StoredCluster};
+use crate::syncset::plan::snapshot::StoredCluster;
+use crate::syncset::run::store::PassStore;
 
 pub use compared::ClusterReference;
 pub use diff::{Diff, ProposedSyncset, Undiffed};

@@ -21,11 +21,13 @@ use crate::syncset::plan::ownership::without;
 use crate::syncset::plan::pass::{Manager, Release, Seen, telling};
 use crate::syncset::plan::render::DEFAULT_NAMESPACE;
 use crate::syncset::plan::rows::AppliedRow;
+use crate::syncset::plan::seen::{seen, taken_over};
+use crate::syncset::plan::snapshot::Snapshot;
 use crate::syncset::plan::spec::{Behavior, Desired, DesiredPatch, PatchType, Position, Rendered, Rendering};
 use crate::syncset::plan::unions;
 use crate::syncset::plan::wanted::{Scope, Wanted, group_defined_by, is_namespace};
-use crate::syncset::run::store::{PassStore, Snapshot, StoreError};
-use crate::syncset::run::work::{By, ObjectOnCluster, check_merge, seen, taken_over};
+use crate::syncset::run::store::{PassStore, StoreError};
+use crate::syncset::run::work::{By, ObjectOnCluster, check_merge};
 
 /// The code of a kind without strategic merge patches.
 const UNSUPPORTED_PATCH: u16 = 415;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use super::name::{Digest, SyncSetName};
+use super::name::Digest;
 use super::rows::{ClusterRow, ResultRow};
 
 /// Pauses a cluster if it is true.
@@ -42,7 +42,6 @@ pub struct ClusterFacts {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Live {
     pub id: Uuid,
-    pub name: SyncSetName,
     /// What it would be applied with.
     pub inputs: Digest,
     /// When its health is read next, if it is.
@@ -262,7 +261,7 @@ impl Pause {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::syncset::plan::name::SyncSetKind;
+    use crate::syncset::plan::name::{SyncSetKind, SyncSetName};
     use crate::syncset::plan::reason::Reason;
     use crate::syncset::plan::rows::Failure;
 
@@ -290,12 +289,7 @@ mod tests {
     }
 
     fn live(number: u8) -> Live {
-        Live {
-            id: Uuid::from_u128(number.into()),
-            name: name(&format!("s{number}")),
-            inputs: Digest([number; 32]),
-            health_at: None,
-        }
+        Live { id: Uuid::from_u128(number.into()), inputs: Digest([number; 32]), health_at: None }
     }
 
     fn result(number: u8) -> ResultRow {

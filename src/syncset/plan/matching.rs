@@ -3,12 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::name::{SyncSetKind, SyncSetName};
 use super::parse::{field, invalid, invalid_text, list};
 use super::rows::Failure;
-use crate::config::Requirement;
+use crate::config::{Requirement, Test};
 use crate::documents::{NamespacePattern, requirements_of};
 
 /// The clusters that a syncset is for.
@@ -54,6 +54,26 @@ impl Audience {
                     invalid_text(&format!("{place}{}", pointer.replace('/', ".")), found, "a label selector")
                 })?;
                 Ok(Self::Selected { namespaces, requirements })
+            }
+        }
+    }
+
+    /// Whom a selector selects, in all namespaces or in these. `None` if that can't be read, as it may be after a newer release has run.
+    pub fn selected(selector: Option<&Value>, namespaces: Option<&Value>) -> Option<Self> {
+        let name = SyncSetName { kind: SyncSetKind::SelectorSyncSet, namespace: String::new(), name: String::new() };
+        Self::of(&name, &json!({"clusterDeploymentSelector": selector, "clusterNamespaces": namespaces})).ok()
+    }
+
+    /// How much work it is for each cluster to find out whether this is for it: the values that are compared.
+    pub fn weight(&self) -> usize {
+        match self {
+            Self::Named { .. } => 2,
+            Self::Selected { requirements, .. } => {
+                let of = |test: &Test| match test {
+                    Test::In(values) | Test::NotIn(values) => values.len(),
+                    _ => 1,
+                };
+                requirements.iter().map(|requirement| of(&requirement.test)).sum::<usize>() + 2
             }
         }
     }

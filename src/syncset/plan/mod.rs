@@ -1,12 +1,19 @@
-//! What syncsets mean. No I/O and no clock: what asks for something is given whom to ask ([`pass::Target`]).
+//! What syncsets mean, and what there is to do. No I/O and no clock: what asks for something is given whom to ask ([`pass::Target`]).
 //!
-//! [`name`] and [`spec`] say what a syncset is, [`rows`] what is stored of passes, [`reason`] why
-//! one failed, [`status`] what is shown of them. [`parse`] reads syncsets from documents, [`matching`] says which clusters they are for, and [`render`] what they
-//! send to one: [`object`]s, compared by their [`digest`]s. [`action`] finds out what there is to do on a cluster, [`wanted`] which
-//! objects its syncsets want, [`pass`] brings them about (with [`lists`], [`unions`] and [`ownership`] where a plain write would not do), and [`retry`] says when the cluster is looked at again. [`guard`] decides what
-//! changes would delete, with the names that [`naming`] finds. [`health`] says whether what was applied works.
+//! What decides, in the order in which a change meets it:
+//!
+//! 1. [`concern`]: whom changes of documents concern; [`guard`]: what they would delete, and whether that is suspended, by the names that [`naming`] finds.
+//! 2. [`rollout`]: which clusters a change reaches first, and when others follow.
+//! 3. [`snapshot`]: what is stored of one cluster, which syncsets it has ([`matching`]), and what there is to do for it ([`action`]).
+//! 4. [`render`]: what a syncset sends to the cluster, as [`object`]s, which are compared by their [`digest`]s.
+//! 5. [`pass`]: what is sent and deleted, and in which order. [`wanted`] says which objects all syncsets of the cluster want, [`seen`] what an object on it
+//!    says of itself; [`lists`], [`unions`] and [`ownership`] help where a plain write would not do.
+//! 6. [`health`]: whether what was applied works. [`retry`]: when the cluster is looked at again. [`status`]: what its `ClusterSync` shows.
+//!
+//! The words for all this: [`name`], [`spec`] (what [`parse`] reads from documents), [`rows`] (what is stored of passes), [`reason`] (why one failed).
 
 pub mod action;
+pub mod concern;
 pub mod digest;
 pub mod guard;
 pub mod health;
@@ -23,6 +30,8 @@ pub mod render;
 pub mod retry;
 pub mod rollout;
 pub mod rows;
+pub mod seen;
+pub mod snapshot;
 pub mod spec;
 pub mod status;
 pub mod unions;

@@ -195,7 +195,7 @@ fn doubled((first, longest): (Duration, Duration), attempts: i32) -> Duration {
     first.saturating_mul(1 << doublings).min(longest)
 }
 
-pub(super) fn after(now: Timestamp, wait: Duration) -> Timestamp {
+pub fn after(now: Timestamp, wait: Duration) -> Timestamp {
     now.checked_add(wait).unwrap_or(Timestamp::MAX)
 }
 

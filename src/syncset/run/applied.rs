@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::db::{self, Database, Row, column};
 use crate::documents::Parameters;
 use crate::syncset::plan::matching::Audience;
-use crate::syncset::run::dispatch::{condition, selected, weight};
+use crate::syncset::run::dispatch::condition;
 
 /// Most values of a metric's label that users can choose.
 pub const MOST_LABELS: usize = 1000;
@@ -58,7 +58,7 @@ impl Selector {
             Ok(text.and_then(|text| serde_json::from_str(text).ok()))
         };
         let is_being_deleted: bool = column(query, row, 2)?;
-        let audience = selected(value(3)?.as_ref(), value(4)?.as_ref());
+        let audience = Audience::selected(value(3)?.as_ref(), value(4)?.as_ref());
         Ok(Self {
             id: column(query, row, 0)?,
             name: column(query, row, 1)?,
@@ -67,7 +67,7 @@ impl Selector {
     }
 
     fn weight(&self) -> usize {
-        self.audience.as_ref().map_or(0, weight)
+        self.audience.as_ref().map_or(0, Audience::weight)
     }
 
     /// The statement's part for this selector, the `number`th one.
@@ -163,7 +163,7 @@ mod tests {
             let values: Vec<String> = (0..values).map(|value| value.to_string()).collect();
             let expression = |values: &[String]| json!({"key": "n", "operator": "In", "values": values});
             let expressions: Vec<Value> = values.chunks(200).map(expression).collect();
-            let audience = selected(Some(&json!({"matchExpressions": expressions})), None);
+            let audience = Audience::selected(Some(&json!({"matchExpressions": expressions})), None);
             Selector { id: String::new(), name: values.len().to_string(), audience }
         };
         let sizes = |selectors: Vec<Selector>| batches(selectors).iter().map(Vec::len).collect::<Vec<_>>();

@@ -10,7 +10,8 @@ use towline::test_api::syncset::plan::name::{Digest, ObjectRef, SyncSetKind, Syn
 use towline::test_api::syncset::plan::pass::Writes;
 use towline::test_api::syncset::plan::reason::Reason;
 use towline::test_api::syncset::plan::rows::{AppliedRow, ClusterRow, Failure, GuardRow, PatchedRow, ResultRow};
-use towline::test_api::syncset::store::{ClusterUpdate, Lacking, PassStore, Snapshot, StoreError};
+use towline::test_api::syncset::plan::snapshot::Snapshot;
+use towline::test_api::syncset::store::{ClusterUpdate, Lacking, PassStore, StoreError};
 
 use crate::documents::claims::Running;
 use crate::documents::dispatch::document;

@@ -19,10 +19,11 @@ use towline::test_api::syncset::plan::name::ObjectRef;
 use towline::test_api::syncset::plan::pass::Writes;
 use towline::test_api::syncset::plan::reason::Reason;
 use towline::test_api::syncset::plan::rows::{AppliedRow, ResultRow};
+use towline::test_api::syncset::plan::snapshot::{Plan, Snapshot, StoredCluster};
 use towline::test_api::syncset::plan::spec::Rendering;
 use towline::test_api::syncset::plan::wanted::{Deletions, Live, Scope, Wanted};
-use towline::test_api::syncset::store::{Lacking, MOST_ROWS, PassStore, Snapshot, StoredCluster};
-use towline::test_api::syncset::work::{NoClient, NoCredentials, Plan, PrepareError, Prepared, Preparer};
+use towline::test_api::syncset::store::{Lacking, MOST_ROWS, PassStore};
+use towline::test_api::syncset::work::{NoClient, NoCredentials, PrepareError, Prepared, Preparer};
 
 use crate::documents::world::{LIMIT, Stage, Written, cluster, item, row, run};
 

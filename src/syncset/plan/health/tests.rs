@@ -587,7 +587,7 @@ fn kinds_are_assessed_by_what_their_controllers_say() {
         ("db.example.com", "Postgres", of(json!({}), json!({})), ObjectStatus::NoStatus, "NoStatus"),
         ("db.example.com", "Postgres", json!({"metadata": {}}), ObjectStatus::NoStatus, "NoStatus"),
     ] {
-        assert!(kinds::is_assessed(group, kind), "{group} {kind}");
+        assert!(assessment::is_assessed(group, kind), "{group} {kind}");
         let assessed = assess(group, kind, &object, None);
         assert_eq!((assessed.status, assessed.reason.as_str()), (status, reason), "{kind}: {object}");
         assert_eq!(assessed.message.is_empty(), status == current, "{kind}: {assessed:?}");
@@ -595,7 +595,7 @@ fn kinds_are_assessed_by_what_their_controllers_say() {
     for (group, kind) in
         [("", "Secret"), ("", "ConfigMap"), ("rbac.authorization.k8s.io", "Role"), ("batch", "CronJob")]
     {
-        assert!(!kinds::is_assessed(group, kind), "{kind} has nothing to assess, and a Secret is never read");
+        assert!(!assessment::is_assessed(group, kind), "{kind} has nothing to assess, and a Secret is never read");
     }
 }
 

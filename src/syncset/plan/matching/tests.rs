@@ -139,3 +139,19 @@ proptest! {
         prop_assert_eq!(audience.includes("team-a", "west-1", &labels), oracle(&selector, &labels));
     }
 }
+
+#[test]
+fn what_is_missing_or_a_newer_release_may_have_written_is_not_read_as_something_else() {
+    for selector in [
+        json!(null),
+        json!([]),
+        json!({"matchLabels": {"a": 1}}),
+        json!({"matchExpressions": [{"key": "a", "operator": "Above", "values": ["1"]}]}),
+        json!({"matchExpressions": [{"operator": "Exists"}]}),
+    ] {
+        assert_eq!(Audience::selected(Some(&selector), None), None, "{selector}");
+    }
+    for namespaces in [json!("a"), json!([1])] {
+        assert_eq!(Audience::selected(Some(&json!({})), Some(&namespaces)), None, "{namespaces}");
+    }
+}

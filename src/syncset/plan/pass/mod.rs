@@ -1,8 +1,9 @@
 //! A pass over a cluster: what is sent to it and deleted from it, in which order, and what is stored of that.
 //!
 //! [`pass`] does it from top to bottom, on a [`Target`]: the cluster and the database of the hub, or those of a test. What decides is
-//! pure, and has no target: what there is to do (`plan`), what is known of each object (`stored`), whose it is ([`Release`]). The functions that are given a target
-//! ask it something.
+//! pure, and has no target. The functions that are given a target ask it something. In the order of a pass: `plan` says what there is to do, `look` reads
+//! kinds, lists and objects, `send` and `patch` send, `remove` deletes, and `outcome` is what comes of it. They work on an `item`, with what is `stored` of
+//! its object; `failure` is why that was in vain.
 //!
 //! A pass can be dropped at any request: the next one continues from what is stored. An object is deleted only if a GET
 //! shows that a syncset of the cluster sent it, in the version that this GET has shown, and if no live syncset wants it, or the one that does wants it

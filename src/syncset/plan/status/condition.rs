@@ -8,10 +8,12 @@ use serde_json::{Map, Value, json};
 use super::shown as time;
 use crate::syncset::plan::health::{Entry, HealthState};
 use crate::syncset::plan::name::{SyncSetKind, SyncSetName};
+use crate::syncset::plan::rows::ClusterRow;
 
 const CONDITIONS: &str = "conditions";
 const ANOTHER_CLUSTER: &str = "AnotherCluster";
 const RELEASED: &str = "Released";
+const UNREACHABLE: &str = "Unreachable";
 /// The condition while deletions are held, and the reason of what can't be called done because of that.
 pub(super) const HELD: &str = "Held";
 /// A reason of the condition `Unreachable`.
@@ -56,6 +58,29 @@ pub enum Unreachable {
     Forbidden,
     /// Another document of the namespace owns it.
     Duplicate,
+}
+
+impl Reachability {
+    /// Whether the cluster answers, as it was found out before. Why it does not is stored in its status alone.
+    pub fn before(cluster_row: Option<&ClusterRow>, status: &Map<String, Value>) -> Self {
+        match cluster_row.and_then(|cluster_row| cluster_row.reachable) {
+            None => Self::Unknown,
+            Some(true) => Self::Reachable,
+            Some(false) => {
+                let conditions = status.get(CONDITIONS).and_then(Value::as_array).into_iter().flatten();
+                let shown = conditions
+                    .filter(|condition| condition["type"] == UNREACHABLE && condition["status"] == "True")
+                    .find_map(|condition| {
+                        let reason = Unreachable::of_name(condition["reason"].as_str()?)?;
+                        Some(Self::Unreachable { reason, message: condition["message"].as_str()?.to_owned() })
+                    });
+                shown.unwrap_or_else(|| Self::Unreachable {
+                    reason: Unreachable::ErrorConnectingToCluster,
+                    message: "the cluster does not answer".to_owned(),
+                })
+            }
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,7 +173,7 @@ fn recent(status: &Map<String, Value>, kind: &str, now: Timestamp, shown_for: Si
 
 fn held(suspended: &[SyncSetName]) -> Option<String> {
     let suspended: Vec<&SyncSetName> = suspended.iter().collect();
-    (!suspended.is_empty()).then(|| format!("deletions of {} are held until they are approved", listed(&suspended)))
+    (!suspended.is_empty()).then(|| format!("deletions of {} are held until they are checked and approved", listed(&suspended)))
 }
 
 impl Condition {
@@ -214,7 +239,7 @@ fn unreachable(reachability: &Reachability) -> Condition {
         Reachability::Reachable => ("False", "ClusterReachable", "cluster is reachable".to_owned()),
         Reachability::Unreachable { reason, message } => ("True", reason.as_str(), message.clone()),
     };
-    Condition { kind: "Unreachable", status, reason, message }
+    Condition { kind: UNREACHABLE, status, reason, message }
 }
 
 /// `SyncSets a, b and SelectorSyncSet c`. The namespace is the cluster's.

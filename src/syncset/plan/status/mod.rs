@@ -26,6 +26,9 @@ pub use compare::differs;
 pub use condition::{Conditions, Reachability, Unreachable, has_moved, released};
 use condition::{HELD, Outcomes};
 
+/// When all syncsets of a cluster had succeeded; of a syncset, when it first did.
+pub const FIRST_SUCCESS: &str = "firstSuccessTime";
+
 #[derive(Clone, Debug)]
 pub struct Observed<'o> {
     /// The outcomes of the cluster's syncsets, also of those that are gone and not cleaned up yet.
@@ -83,7 +86,7 @@ pub fn status(observed: &Observed<'_>, previous: &Map<String, Value>, now: Times
     status.insert("syncSets".to_owned(), Value::Array(of_kind(SyncSetKind::SyncSet)));
     status.insert("selectorSyncSets".to_owned(), Value::Array(of_kind(SyncSetKind::SelectorSyncSet)));
     if let Some(first) = first {
-        status.insert("firstSuccessTime".to_owned(), first);
+        status.insert(FIRST_SUCCESS.to_owned(), first);
     }
     status
 }
@@ -100,8 +103,7 @@ fn is_silent(conditions: &Conditions) -> bool {
 /// When all syncsets had succeeded for the first time. It is never reset; none before that, and none of a cluster that was never
 /// reached.
 fn first_success(observed: &Observed<'_>, previous: &Map<String, Value>, now: Timestamp) -> Option<Value> {
-    const FIELD: &str = "firstSuccessTime";
-    if let Some(known) = previous.get(FIELD).filter(|known| known.is_string()) {
+    if let Some(known) = previous.get(FIRST_SUCCESS).filter(|known| known.is_string()) {
         return Some(known.clone());
     }
     let is_known = |syncset: &Uuid| observed.results.iter().any(|result| result.syncset == *syncset);
@@ -130,7 +132,7 @@ fn entry(name: &SyncSetName, result: &ResultRow, (is_live, is_held): (bool, bool
     }
     entry.insert("lastTransitionTime".to_owned(), shown(result.since));
     if let Some(first) = result.first_success {
-        entry.insert("firstSuccessTime".to_owned(), shown(first));
+        entry.insert(FIRST_SUCCESS.to_owned(), shown(first));
     }
     if let Some(health) = health {
         entry.insert("health".to_owned(), health.to_json());

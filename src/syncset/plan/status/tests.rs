@@ -3,7 +3,7 @@ use jiff::SignedDuration;
 use super::*;
 use crate::syncset::plan::name::Digest;
 use crate::syncset::plan::reason::Reason;
-use crate::syncset::plan::rows::Failure;
+use crate::syncset::plan::rows::{ClusterRow, Failure};
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + second).expect("a time")
@@ -200,7 +200,7 @@ fn conditions_exist_while_they_are_true_and_keep_their_time_while_their_status_i
     let kinds: Vec<&Value> = first["conditions"].as_array().expect("a list").iter().map(|one| &one["type"]).collect();
     assert_eq!(kinds, ["AnotherCluster", "Failed", "Held", "Paused", "Released", "Unreachable"]);
     let message = |kind| condition(&first, kind).expect("there")["message"].clone();
-    assert_eq!(message("Held"), "deletions of SelectorSyncSet monitoring are held until they are approved");
+    assert_eq!(message("Held"), "deletions of SelectorSyncSet monitoring are held until they are checked and approved");
     assert_eq!(condition(&first, "Unreachable").expect("there")["reason"], "Unauthorized");
 
     let live = BTreeSet::new();
@@ -254,7 +254,7 @@ fn a_syncset_whose_deletions_are_held_has_not_succeeded() {
     assert_eq!((entries[0].get("result"), &entries[0]["reason"]), (None, &json!("Held")));
     assert_eq!((&entries[1]["result"], entries[1].get("reason")), (&json!("Success"), None));
     let failed = condition(&status, "Failed").expect("there");
-    let message = "deletions of SyncSet held are held until they are approved";
+    let message = "deletions of SyncSet held are held until they are checked and approved";
     assert_eq!(
         (&failed["status"], &failed["reason"], &failed["message"]),
         (&json!("Unknown"), &json!("Held"), &json!(message))
@@ -384,4 +384,20 @@ fn the_worst_health_is_a_condition_and_each_entry_has_its_own() {
         one["syncSets"].as_array().expect("a list").iter().map(|entry| &entry["health"]).collect();
     let of_web = json!({"state": "Failed", "reason": "Why", "message": "m", "since": format!("{:.0}", at(9))});
     assert_eq!(entries, [&Value::Null, &Value::Null, &of_web]);
+}
+
+#[test]
+fn why_a_cluster_does_not_answer_is_read_from_its_status() {
+    let status = json!({"conditions": [{"type": "Failed", "status": "False"},
+        {"type": "Unreachable", "status": "True", "reason": "Unauthorized", "message": "no"}]});
+    let Value::Object(status) = status else { unreachable!() };
+    let of = |reachable, status| Reachability::before(Some(&ClusterRow { reachable, ..ClusterRow::default() }), status);
+    let refused = Reachability::Unreachable { reason: Unreachable::Unauthorized, message: "no".to_owned() };
+    assert_eq!(of(Some(false), &status), refused);
+    assert_eq!(of(Some(true), &status), Reachability::Reachable);
+    assert_eq!(
+        (of(None, &status), Reachability::before(None, &status)),
+        (Reachability::Unknown, Reachability::Unknown)
+    );
+    assert!(matches!(of(Some(false), &Map::new()), Reachability::Unreachable { .. }));
 }

@@ -7,15 +7,15 @@
 
 use uuid::Uuid;
 
-use super::concern::{Concern, Unchecked};
 use super::guard::{Decisions, DeletionGuard, READ_AT_ONCE, everything, tracking};
-use super::log::{BatchStep, Change, Read, read};
+use super::log::{Read, read};
 use super::remove::{remove, remove_all, tidy};
 use super::selection::condition;
 use super::suspended::{Resumed, tracked};
 use super::{CLAIMED, DispatchError, begin_locked, ids};
 use crate::db::{Database, Transaction, Type, column};
 use crate::documents::{Broker, Grant, Parameters, WorkQueue, renumber};
+use crate::syncset::plan::concern::{BatchStep, Change, Concern, Unchecked};
 use crate::syncset::run::store::RESYNC;
 
 #[derive(Clone)]

@@ -4,13 +4,17 @@
 //! the cursor. So a crash loses no request, and at worst repeats some. A request for a cluster that has nothing to do is harmless: the
 //! pass finds that out with one statement. So wherever it is not certain whom a change concerns, it concerns more clusters.
 //!
-//! A change's way: [`log`] reads it, [`concern`] says whom it concerns and what the guard has to check, [`guard`] checks that, and
-//! [`batch`] does these one after another and writes what comes of them.
+//! A change's way, which is a good order to read it in:
 //!
-//! Beside that it moves rollouts on, about once a second ([`rollout`]).
+//! 1. [`actor`] is woken by a notification or after a second, and does one batch after another.
+//! 2. [`batch`] does what follows: it is the whole of the dispatcher in one file.
+//! 3. [`log`] reads the changes above the cursor.
+//! 4. [`concern`](crate::syncset::plan::concern) says whom they concern, and what the guard has to check.
+//! 5. [`guard`] checks what that would delete, before the cursor is moved. Passes delete nothing that was not checked, and nothing that is
+//!    suspended; [`suspended`](suspended()) lists that, and [`approve`] lets it go.
+//! 6. One transaction asks for the clusters concerned and moves the cursor. From there it goes on in [`work`](super::work).
 //!
-//! Before it moves the cursor it checks what the changes would delete.
-//! Passes delete nothing that was not checked, and nothing that is suspended; [`suspended`](suspended()) lists that, and [`approve`] lets it go.
+//! Beside that the dispatcher moves rollouts on, about once a second ([`rollout`]), and removes what is left of clusters that are gone ([`remove`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +26,6 @@ use crate::documents::Grant;
 
 mod actor;
 mod batch;
-mod concern;
 mod guard;
 mod log;
 mod remove;
@@ -31,10 +34,10 @@ mod selection;
 mod suspended;
 
 pub use actor::{DispatchObserver, Dispatcher};
-pub use batch::{Batch, Dispatch};
+pub use batch::{Aside, Batch, Dispatch};
 pub use rollout::Rollouts;
 pub(in crate::syncset) use rollout::waves;
-pub(in crate::syncset) use selection::{condition, selected, weight};
+pub(in crate::syncset) use selection::condition;
 pub use suspended::{SuspendedSyncset, approve, suspended, suspended_within};
 
 /// Limit of a transaction. It locks the row of the claim, for which a renewal waits 3 s at most and is then repeated.

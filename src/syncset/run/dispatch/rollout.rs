@@ -17,14 +17,14 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::batch::{Batch, Dispatch, ask, concerned};
-use super::concern::Concern;
 use super::guard::{Decisions, DeletionGuard};
-use super::selection::{condition, selected};
+use super::selection::condition;
 use super::{DispatchError, WITHIN, begin_locked};
 use crate::cluster::full_text;
 use crate::db::{self, Database, Row, Transaction, Type, column};
 use crate::documents::{Grant, Key, Parameters};
 use crate::syncset::plan::action::PAUSES;
+use crate::syncset::plan::concern::Concern;
 use crate::syncset::plan::health::HealthState;
 use crate::syncset::plan::matching::Audience;
 use crate::syncset::plan::name::{SyncSetKind, SyncSetName};
@@ -364,7 +364,7 @@ async fn observe(
         .waves
         .iter()
         .map(|wave| match &wave.takes {
-            Takes::Selected(selector) => match selected(Some(selector), None) {
+            Takes::Selected(selector) => match Audience::selected(Some(selector), None) {
                 Some(audience) => format!("({})", condition(&audience, &mut parameters)),
                 None => "false".to_owned(),
             },

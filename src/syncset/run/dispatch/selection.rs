@@ -1,33 +1,9 @@
 //! Which clusters a syncset is for, as a condition of a statement. All values are parameters.
 
-use serde_json::{Value, json};
-
-use crate::config::Test;
 use crate::documents::{Parameters, label_condition};
 use crate::syncset::plan::matching::Audience;
-use crate::syncset::plan::name::{SyncSetKind, SyncSetName};
 
-/// Whom a selector selects, in all namespaces or in these. `None` if that can't be read, as it may be after a newer release has run.
-pub(in crate::syncset) fn selected(selector: Option<&Value>, namespaces: Option<&Value>) -> Option<Audience> {
-    let name = SyncSetName { kind: SyncSetKind::SelectorSyncSet, namespace: String::new(), name: String::new() };
-    Audience::of(&name, &json!({"clusterDeploymentSelector": selector, "clusterNamespaces": namespaces})).ok()
-}
-
-/// How much work a condition is for each cluster: the values that are compared. It has no more parameters than that.
-pub(in crate::syncset) fn weight(audience: &Audience) -> usize {
-    match audience {
-        Audience::Named { .. } => 2,
-        Audience::Selected { requirements, .. } => {
-            let of = |test: &Test| match test {
-                Test::In(values) | Test::NotIn(values) => values.len(),
-                _ => 1,
-            };
-            requirements.iter().map(|requirement| of(&requirement.test)).sum::<usize>() + 2
-        }
-    }
-}
-
-/// The condition on `c`, a row of the clusters.
+/// The condition on `c`, a row of the clusters. It has no more parameters than the audience's weight.
 pub(in crate::syncset) fn condition(audience: &Audience, parameters: &mut Parameters) -> String {
     let mut text = "c.kind = 'clusters'".to_owned();
     match audience {
@@ -60,11 +36,13 @@ pub(in crate::syncset) fn condition(audience: &Audience, parameters: &mut Parame
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
     fn condition_of(selector: &Value, namespaces: &Value) -> (String, usize) {
         let mut parameters = Parameters::default();
-        let audience = selected(Some(selector), Some(namespaces)).expect("an audience");
+        let audience = Audience::selected(Some(selector), Some(namespaces)).expect("an audience");
         let text = condition(&audience, &mut parameters);
         (text, parameters.as_params().len())
     }
@@ -87,22 +65,6 @@ mod tests {
             (json!({"matchLabels": null, "matchExpressions": []}), json!(["a", "*"])),
         ] {
             assert_eq!(condition_of(&selector, &namespaces), ("c.kind = 'clusters'".to_owned(), 0));
-        }
-    }
-
-    #[test]
-    fn what_is_missing_or_a_newer_release_may_have_written_is_not_read_as_something_else() {
-        for selector in [
-            json!(null),
-            json!([]),
-            json!({"matchLabels": {"a": 1}}),
-            json!({"matchExpressions": [{"key": "a", "operator": "Above", "values": ["1"]}]}),
-            json!({"matchExpressions": [{"operator": "Exists"}]}),
-        ] {
-            assert_eq!(selected(Some(&selector), None), None, "{selector}");
-        }
-        for namespaces in [json!("a"), json!([1])] {
-            assert_eq!(selected(Some(&json!({})), Some(&namespaces)), None, "{namespaces}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Reads the payloads, rows and secrets that a pass needs and neither the process nor the [snapshot](super::Snapshot) has: one statement.
+//! Reads the payloads, rows and secrets that a pass needs and neither the process nor the snapshot has: one statement.
 
 use std::sync::LazyLock;
 
@@ -8,7 +8,7 @@ use super::columns::{AppliedColumns, PatchedColumns};
 use super::{PassStore, StoreError, read};
 use crate::db::{self, Row, Text, Type, column};
 use crate::documents::{IS_WHOLE, ListError};
-use crate::syncset::plan::rows::{AppliedRow, PatchedRow};
+use crate::syncset::plan::snapshot::Sent;
 
 const QUERY: &str = "syncset_content";
 /// Most objects that may be noted as sent to a cluster, and most patches: more than twice as many as its syncsets may have, so that all may be
@@ -34,13 +34,6 @@ pub struct Lacking {
     /// Syncsets in the revision that was written with this version.
     pub revisions: Vec<(Uuid, i64)>,
     pub secrets: Vec<Uuid>,
-}
-
-/// What was sent to a cluster, or is about to be.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Sent {
-    pub applied: Vec<AppliedRow>,
-    pub patched: Vec<PatchedRow>,
 }
 
 /// What a syncset sends, as its document or a revision has it.
@@ -120,15 +113,14 @@ impl PassStore {
         if !is_whole {
             return Err(StoreError::Restoring(ListError::Restoring));
         }
-        content.sent = Sent::read(applied, patched)?;
+        content.sent = sent(applied, patched)?;
         Ok(content)
     }
 }
 
-impl Sent {
-    pub(super) fn read(applied: Vec<AppliedColumns>, patched: Vec<PatchedColumns>) -> Result<Self, StoreError> {
-        Ok(Self { applied: read(applied, "towline_applied")?, patched: read(patched, "towline_patched")? })
-    }
+/// What was sent, as its rows say it.
+pub(super) fn sent(applied: Vec<AppliedColumns>, patched: Vec<PatchedColumns>) -> Result<Sent, StoreError> {
+    Ok(Sent { applied: read(applied, "towline_applied")?, patched: read(patched, "towline_patched")? })
 }
 
 pub(super) fn texts(ids: &[Uuid]) -> Vec<String> {

@@ -1,13 +1,12 @@
 //! What is stored of passes, in the hub's database.
 //!
-//! A pass reads its [`Snapshot`] with one statement, and, if something is due that the process has not read before, its [`Content`] with
+//! A pass reads its [`Snapshot`](crate::syncset::plan::snapshot::Snapshot) with one statement, and, if something is due that the process has not read before, its [`Content`] with
 //! another. What it writes is written only under its live claim, which the same statement checks: a pass that was frozen and replaced changes nothing.
 //!
 //! Which of the candidate syncsets are to be applied is not decided here: an index finds them, and labels and patterns decide.
 
 mod columns;
 mod content;
-mod error;
 mod identity;
 mod proposal;
 mod save;
@@ -18,14 +17,13 @@ use std::sync::Arc;
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::db::Database;
+use crate::db::{self, Database};
+use crate::documents::{ListError, UnreadableRow};
 
 use columns::UnreadableColumn;
-pub use content::{Content, Lacking, MOST_ROWS, PayloadRow, SealedSecret, Sent};
-pub use error::StoreError;
+pub use content::{Content, Lacking, MOST_ROWS, PayloadRow, SealedSecret};
 pub use proposal::{AskedObject, ClusterPlace, Selected};
 pub use save::{ClusterUpdate, Revision};
-pub use snapshot::{Awaited, Candidate, SecretFacts, Snapshot, StoredCluster};
 
 pub(in crate::syncset) use save::RESYNC;
 pub(in crate::syncset) use tracked::tracked_objects;
@@ -57,6 +55,30 @@ impl PassStore {
         // The semaphore is never closed.
         self.slots.acquire().await.ok()
     }
+}
+
+/// Why the state of a cluster could not be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The database did not answer, or not as expected. Another attempt may succeed.
+    #[error("failed to read or write the state of the cluster")]
+    Database(#[from] db::Error),
+    /// Not all documents are there, or not those of their versions: less than everything looks like deletions. Another attempt may
+    /// succeed.
+    #[error("the documents can't be read now")]
+    Restoring(#[source] ListError),
+    /// The claim on the cluster has ended or belongs to another process. Nothing was written.
+    #[error("the claim on the cluster has expired")]
+    LeaseExpired,
+    /// A document can't be read. Another attempt fails in the same way.
+    #[error("failed to read a document of the cluster")]
+    Document(#[source] UnreadableRow),
+    /// A row can't be read. Another attempt fails in the same way.
+    #[error("failed to read a row of table {table}")]
+    Row { table: &'static str, source: UnreadableColumn },
+    /// Rows are not JSON of their table.
+    #[error("failed to read or write rows of table {table}")]
+    Json { table: &'static str, source: serde_json::Error },
 }
 
 /// The rows of a table that were read as JSON.

@@ -8,11 +8,12 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::content::texts;
-use super::{PassStore, SecretFacts, StoreError, tracked_objects};
+use super::{PassStore, StoreError, tracked_objects};
 use crate::cluster::tool_marks::LAST_APPLIED;
 use crate::db::{self, Type, column};
 use crate::documents::{IS_WHOLE, Key, ListError, Parameters};
 use crate::syncset::plan::guard::{Amount, SyncsetState, Tally, TrackedObjects};
+use crate::syncset::plan::snapshot::SecretFacts;
 
 /// The stored syncset of a name, as the guard checks its deletions.
 #[derive(Clone, Debug, PartialEq)]

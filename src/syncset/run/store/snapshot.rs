@@ -1,134 +1,28 @@
 //! What a pass begins with: one statement, so that all of it is of one moment.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
-use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use super::columns::{ClusterColumns, GuardColumns, ResultColumns, UnreadableColumn, kind, some_time, time};
-use super::{PassStore, Sent, StoreError, read};
+use super::content::sent;
+use super::{PassStore, StoreError, read};
 use crate::cluster::tool_marks::LAST_APPLIED;
 use crate::db::{Row, Text, Type, column};
 use crate::documents::{Document, IS_WHOLE, ListError};
-use crate::syncset::plan::guard;
-use crate::syncset::plan::guard::Checked;
-use crate::syncset::plan::health::Health;
 use crate::syncset::plan::name::SyncSetName;
 use crate::syncset::plan::naming::Resource;
-use crate::syncset::plan::rows::{ClusterRow, GuardRow, ResultRow};
-use crate::syncset::plan::wanted::Deletions;
+use crate::syncset::plan::rows::{ClusterRow, GuardRow};
+use crate::syncset::plan::snapshot::{Awaited, Candidate, Sent, Snapshot, StoredCluster};
 
 const QUERY: &str = "syncset_snapshot";
 /// Of so many rows of applied objects and of patches, the snapshot has what they say: fewer cost less than another statement.
 const FEW: i64 = 200;
 /// The annotation of a `SyncSet` with the group under which its metrics count.
 const METRICS_GROUP: &str = "hive.openshift.io/syncset-metrics-group";
-
-/// What is known of a cluster and its syncsets, without the syncsets' payloads.
-#[derive(Debug)]
-pub struct Snapshot {
-    /// The database's time of the read.
-    pub at: Timestamp,
-    /// How far the dispatcher has read the log: what is newer is unchecked.
-    pub cursor: i64,
-    /// None if there is no such cluster; then nothing else is read.
-    pub cluster: Option<StoredCluster>,
-    pub cluster_sync: Option<Document>,
-    /// Syncsets that may have to be applied: the index knows only the first part of a selector.
-    pub candidates: Vec<Candidate>,
-    /// What rollouts are about to bring, of syncsets that may match the cluster.
-    pub awaited: Vec<Awaited>,
-    /// The `Secret` documents that the candidates map, without their data.
-    pub secrets: Vec<SecretFacts>,
-    pub results: Vec<ResultRow>,
-    /// What is known of the health of syncsets on this cluster, beside their results and without their objects.
-    pub health: BTreeMap<Uuid, Health>,
-    /// How many rows of applied objects and of patches the cluster has.
-    pub rows: usize,
-    /// These rows, if they are few.
-    pub sent: Option<Sent>,
-    /// Syncsets with rows of applied objects. One that is gone may have such rows and no result: the pass that wrote them was killed.
-    pub with_applied: BTreeSet<Uuid>,
-    /// None before the first pass has ended.
-    pub cluster_row: Option<ClusterRow>,
-    /// How often a full pass was demanded; what is stored with the pass's [`ClusterUpdate`](super::ClusterUpdate).
-    pub resyncs: i64,
-    /// The document of the same namespace that owns the cluster, if that is another one.
-    pub owner: Option<String>,
-    /// The guard's decisions about the candidates, and of all syncsets with a result or applied objects.
-    pub guards: Vec<GuardRow>,
-    /// The versions of those syncsets that exist and are not being deleted, whether they match the cluster or not.
-    pub living: BTreeMap<Uuid, i64>,
-}
-
-/// A cluster with its kubeconfig as it is stored.
-#[derive(Clone, PartialEq)]
-pub struct StoredCluster {
-    pub document: Document,
-    /// Its kubeconfig, sealed.
-    pub sealed: Option<Vec<u8>>,
-}
-
-/// A syncset that may have to be applied, without its payload.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Candidate {
-    pub id: Uuid,
-    pub name: SyncSetName,
-    /// Version of the last change of its document, or of the revision to which the cluster is pinned; the generation likewise.
-    pub version: i64,
-    pub generation: i64,
-    /// Whether it is applied in a revision, and not as its document is.
-    pub is_pinned: bool,
-    /// Its health is read again unless it was read after that: before the soak of its rollout ends.
-    pub read_before: Option<Timestamp>,
-    /// The group under which its metrics count, an annotation. The others may have 256 KiB, and no pass needs them.
-    pub metrics_group: Option<String>,
-    pub created_at: Timestamp,
-    pub is_being_deleted: bool,
-    /// Bytes of its whole `spec`, as the database has it in memory: about as many as its text has.
-    pub bytes: usize,
-    /// How many resources and patches it has.
-    pub objects: usize,
-    /// Its `spec` without `resources`, `patches` and the names of clusters.
-    pub spec: Map<String, Value>,
-}
-
-/// A syncset whose rollout is about to bring another content to the cluster.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Awaited {
-    pub name: SyncSetName,
-    /// For which clusters it is.
-    pub audience: Map<String, Value>,
-    /// That content, without resources and patches.
-    pub spec: Value,
-    /// The objects that it names; none if they are no list.
-    pub resources: Option<Vec<Resource>>,
-}
-
-/// A `Secret` document without its data.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct SecretFacts {
-    pub id: Uuid,
-    pub namespace: String,
-    pub name: String,
-    /// Version of its last change.
-    pub version: i64,
-    /// Bytes of its data, sealed.
-    pub bytes: usize,
-    /// The generation that set its data.
-    pub data_generation: i64,
-    /// `Opaque`, …
-    pub secret_type: String,
-    /// Whether its copies can't be changed.
-    pub is_immutable: bool,
-    pub labels: BTreeMap<String, String>,
-    /// Annotations, without what `kubectl` keeps in one of them: no copy has it.
-    pub annotations: BTreeMap<String, String>,
-}
 
 /// As the statement prints it.
 #[derive(Deserialize)]
@@ -266,14 +160,6 @@ static STATEMENT: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-impl SecretFacts {
-    /// Bytes that a copy of it takes, about.
-    pub fn size(&self) -> usize {
-        let texts = self.labels.iter().chain(&self.annotations);
-        self.bytes + texts.map(|(key, value)| key.len() + value.len()).sum::<usize>()
-    }
-}
-
 impl PassStore {
     /// What a pass over the cluster of this id begins with.
     pub async fn snapshot(&self, cluster: Uuid) -> Result<Snapshot, StoreError> {
@@ -281,7 +167,7 @@ impl PassStore {
         let _slot = self.slot().await;
         let rows = self.database.all(QUERY, Text::Prepared(&STATEMENT), &[(&cluster, Type::TEXT)]).await?;
         match rows.first() {
-            Some(row) if column(QUERY, row, 0)? => Snapshot::of(row),
+            Some(row) if column(QUERY, row, 0)? => snapshot(row),
             Some(_) | None => Err(StoreError::Restoring(ListError::Restoring)),
         }
     }
@@ -304,74 +190,53 @@ impl PassStore {
     }
 }
 
-impl Sent {
-    fn of(row: &Row) -> Result<Option<Self>, StoreError> {
-        if column::<i64>(QUERY, row, 10)? > FEW {
-            return Ok(None);
-        }
-        Self::read(parsed(row, 15, "towline_applied")?, parsed(row, 16, "towline_patched")?).map(Some)
+/// What was sent to the cluster, if that is little.
+fn few_sent(row: &Row) -> Result<Option<Sent>, StoreError> {
+    if column::<i64>(QUERY, row, 10)? > FEW {
+        return Ok(None);
     }
+    sent(parsed(row, 15, "towline_applied")?, parsed(row, 16, "towline_patched")?).map(Some)
 }
 
-impl Snapshot {
-    fn of(row: &Row) -> Result<Self, StoreError> {
-        let document = |index| -> Result<Option<Document>, StoreError> {
-            let text = column::<Option<&str>>(QUERY, row, index)?;
-            text.map(Document::from_row).transpose().map_err(StoreError::Document)
-        };
-        let at = time(column(QUERY, row, 1)?).map_err(|source| StoreError::Row { table: "towline_meta", source })?;
-        let sealed = column(QUERY, row, 4)?;
-        let cluster = document(3)?.map(|document| StoredCluster { document, sealed });
-        let mut candidates: Vec<CandidateColumns> = parsed(row, 6, "selectorsyncsets")?;
-        let awaited = candidates.iter_mut().filter_map(Awaited::of).collect::<Result<_, _>>();
-        let awaited = awaited.map_err(|source| StoreError::Row { table: "towline_revision", source })?;
-        candidates.retain(|candidate| candidate.pinned.as_ref().is_none_or(|pinned| !pinned.is_waiting));
-        let results: Vec<ResultColumns> = parsed(row, 8, "towline_result")?;
-        let cluster_row: Vec<ClusterColumns> = parsed(row, 11, "towline_cluster")?;
-        let resyncs = cluster_row.first().map_or(0, ClusterColumns::resyncs);
-        let cluster_row = read(cluster_row, "towline_cluster")?.pop();
-        let identity = cluster_row.as_ref().and_then(|cluster_row: &ClusterRow| cluster_row.identity.as_deref());
-        let health =
-            results.iter().filter_map(ResultColumns::health).filter(|(_, health)| health.is_on(identity)).collect();
-        Ok(Self {
-            at,
-            // Without its row, which every schema has, everything is unchecked.
-            cursor: column::<Option<i64>>(QUERY, row, 2)?.unwrap_or_default(),
-            cluster,
-            cluster_sync: document(5)?,
-            candidates: read(candidates, "selectorsyncsets")?,
-            awaited,
-            secrets: parsed(row, 7, "secrets")?,
-            results: read(results, "towline_result")?,
-            health,
-            rows: usize::try_from(column::<i64>(QUERY, row, 10)?).unwrap_or(usize::MAX),
-            with_applied: parsed(row, 9, "towline_applied")?,
-            cluster_row,
-            resyncs,
-            owner: column(QUERY, row, 12)?,
-            guards: parsed::<Vec<GuardColumns>>(row, 13, "towline_guard")?.into_iter().map(GuardRow::from).collect(),
-            living: parsed(row, 14, "syncsets")?,
-            sent: Sent::of(row)?,
-        })
-    }
-
-    /// Whether a syncset is one of this cluster's, or was.
-    fn knows(&self, syncset: Uuid) -> bool {
-        let mut known = self.candidates.iter().map(|candidate| candidate.id);
-        known.any(|id| id == syncset) || self.results.iter().any(|result| result.syncset == syncset)
-    }
-
-    /// Whether a syncset may delete on this cluster what it no longer wants there, whether it matches, matches no more, or
-    /// is gone.
-    pub fn deletions(&self, syncset: Uuid) -> Deletions {
-        let Some(cluster) = &self.cluster else { return Deletions::Unchecked };
-        guard::deletions(&Checked {
-            cursor: self.cursor,
-            guard: self.guards.iter().find(|guard| guard.syncset == syncset),
-            cluster: cluster.document.version,
-            syncset: self.living.get(&syncset).copied(),
-        })
-    }
+fn snapshot(row: &Row) -> Result<Snapshot, StoreError> {
+    let document = |index| -> Result<Option<Document>, StoreError> {
+        let text = column::<Option<&str>>(QUERY, row, index)?;
+        text.map(Document::from_row).transpose().map_err(StoreError::Document)
+    };
+    let at = time(column(QUERY, row, 1)?).map_err(|source| StoreError::Row { table: "towline_meta", source })?;
+    let sealed = column(QUERY, row, 4)?;
+    let cluster = document(3)?.map(|document| StoredCluster { document, sealed });
+    let mut candidates: Vec<CandidateColumns> = parsed(row, 6, "selectorsyncsets")?;
+    let awaited = candidates.iter_mut().filter_map(awaited).collect::<Result<_, _>>();
+    let awaited = awaited.map_err(|source| StoreError::Row { table: "towline_revision", source })?;
+    candidates.retain(|candidate| candidate.pinned.as_ref().is_none_or(|pinned| !pinned.is_waiting));
+    let results: Vec<ResultColumns> = parsed(row, 8, "towline_result")?;
+    let cluster_row: Vec<ClusterColumns> = parsed(row, 11, "towline_cluster")?;
+    let resyncs = cluster_row.first().map_or(0, ClusterColumns::resyncs);
+    let cluster_row = read(cluster_row, "towline_cluster")?.pop();
+    let identity = cluster_row.as_ref().and_then(|cluster_row: &ClusterRow| cluster_row.identity.as_deref());
+    let health =
+        results.iter().filter_map(ResultColumns::health).filter(|(_, health)| health.is_on(identity)).collect();
+    Ok(Snapshot {
+        at,
+        // Without its row, which every schema has, everything is unchecked.
+        cursor: column::<Option<i64>>(QUERY, row, 2)?.unwrap_or_default(),
+        cluster,
+        cluster_sync: document(5)?,
+        candidates: read(candidates, "selectorsyncsets")?,
+        awaited,
+        secrets: parsed(row, 7, "secrets")?,
+        results: read(results, "towline_result")?,
+        health,
+        rows: usize::try_from(column::<i64>(QUERY, row, 10)?).unwrap_or(usize::MAX),
+        with_applied: parsed(row, 9, "towline_applied")?,
+        cluster_row,
+        resyncs,
+        owner: column(QUERY, row, 12)?,
+        guards: parsed::<Vec<GuardColumns>>(row, 13, "towline_guard")?.into_iter().map(GuardRow::from).collect(),
+        living: parsed(row, 14, "syncsets")?,
+        sent: few_sent(row)?,
+    })
 }
 
 fn parsed<T: DeserializeOwned>(row: &Row, index: usize, table: &'static str) -> Result<T, StoreError> {
@@ -379,14 +244,13 @@ fn parsed<T: DeserializeOwned>(row: &Row, index: usize, table: &'static str) -> 
     serde_json::from_str(text).map_err(|source| StoreError::Json { table, source })
 }
 
-impl Awaited {
-    fn of(columns: &mut CandidateColumns) -> Option<Result<Self, UnreadableColumn>> {
-        let AwaitedColumns { spec, resources } = columns.pinned.as_mut()?.awaited.take()?;
-        let audience = columns.spec.clone();
-        let (namespace, name) = (columns.namespace.clone(), columns.name.clone());
-        let of_kind = |kind| Self { name: SyncSetName { kind, namespace, name }, audience, spec, resources };
-        (!columns.is_being_deleted).then(|| kind(&columns.kind).map(of_kind))
-    }
+/// What a rollout is about to bring, which is taken from the candidate.
+fn awaited(columns: &mut CandidateColumns) -> Option<Result<Awaited, UnreadableColumn>> {
+    let AwaitedColumns { spec, resources } = columns.pinned.as_mut()?.awaited.take()?;
+    let audience = columns.spec.clone();
+    let (namespace, name) = (columns.namespace.clone(), columns.name.clone());
+    let of_kind = |kind| Awaited { name: SyncSetName { kind, namespace, name }, audience, spec, resources };
+    (!columns.is_being_deleted).then(|| kind(&columns.kind).map(of_kind))
 }
 
 impl TryFrom<CandidateColumns> for Candidate {
@@ -408,12 +272,5 @@ impl TryFrom<CandidateColumns> for Candidate {
             objects: columns.objects,
             spec: columns.spec,
         })
-    }
-}
-
-/// Shows no kubeconfig.
-impl std::fmt::Debug for StoredCluster {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("StoredCluster").field("document", &self.document).finish_non_exhaustive()
     }
 }

@@ -1,14 +1,14 @@
 //! The requests of a pass to one cluster.
 //!
 //! Each method is one request, or several while a kind is looked up, and returns what the pass continues from, or why it has no
-//! answer ([`Failed`]). Requests go one after
-//! another, and only lists at once (`lists`). Each is sent under the fence of the work claim: after
-//! the claim has ended nothing is sent, not even what waited.
+//! answer (`refusal`). Requests go one after another, and only lists at once (`lists`). A write that one request is not enough for is in `write`.
+//! Each is sent under the fence of the work claim: after the claim has ended nothing is sent, not even what waited.
 //!
 //! A [`Client`] outlives the pass: it keeps the connection and the kinds that discovery has found.
 
 mod lists;
-mod whole;
+mod refusal;
+mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
@@ -18,15 +18,17 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 
-use super::refusal::{Failed, Missing, Stop};
-use super::seen::{ending, looked_at, seen};
-use super::write::{By, ObjectOnCluster};
+use refusal::Missing;
+pub use refusal::{Failed, Stop};
+pub use write::{By, ObjectOnCluster, check_merge};
+
 use crate::cluster::{
     Cluster, Credentials, DynamicCluster, DynamicClusters, Error, Fence, Fingerprint, Kind, KindError, KindId, Kinds,
     Metadata, ObjectKey, Pages, Request, Stated,
 };
 use crate::syncset::plan::name::ObjectRef;
 use crate::syncset::plan::pass::{Address, Ending, Manager, Resolution, Seen, Write, Written};
+use crate::syncset::plan::seen::{ending, looked_at, seen};
 
 /// Between two looks for a kind whose definition was applied, and how long it is looked for. A definition is served
 /// after about 70 ms.

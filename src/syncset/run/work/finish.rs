@@ -1,29 +1,31 @@
-//! How a pass ends that has run: what is stored and shown of it.
+//! How a reconcile ends: with a pass that has run, without one that could begin, or without one that was due. What has come of it is shown in the
+//! `ClusterSync` first, and then stored, by the statement that ends the claim.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Map, Value};
 use uuid::Uuid;
 
-use super::first;
-use super::identity::Identified;
-use super::observer::result_of;
-use super::pass_log;
-use super::plan::{Read, after};
-use super::refusal::Stop;
-use super::worker::{ReconcileError, Reconciled, SOON, Worker};
-use crate::documents::{Work, WorkEnd};
+use super::executor::Stop;
+use super::observer::{First, first_success_of_cluster, first_successes, log_pass, result_of};
+use super::worker::{SOON, Worker};
+use super::{ClaimEnd, Identified, Read, ReconcileError, Reconciled};
+use crate::documents::{self, Change, Document, Expected, Item, Row, Work, WorkEnd};
 use crate::syncset::plan::action::PassPlan;
 use crate::syncset::plan::health::Health;
-use crate::syncset::plan::pass::{End, Outcome};
+use crate::syncset::plan::pass::{End, Outcome, Undeleted, Writes};
 use crate::syncset::plan::reason::Retry;
 use crate::syncset::plan::retry;
-use crate::syncset::plan::retry::{Ended, Left};
+use crate::syncset::plan::retry::{Ended, Left, Next, after};
 use crate::syncset::plan::rows::ClusterRow;
-use crate::syncset::plan::status::{Conditions, Reachability};
+use crate::syncset::plan::status;
+use crate::syncset::plan::status::{Conditions, Observed, Reachability, Unreachable};
 use crate::syncset::run::store::ClusterUpdate;
 use crate::telemetry::ReconcileResult;
 
+/// What a pass came to that has run.
 pub(super) struct Ran {
     pub(super) outcome: Outcome,
     /// What was read of the health of syncsets after it.
@@ -37,6 +39,17 @@ pub(super) struct Ran {
     pub(super) is_answered: bool,
 }
 
+/// What the `ClusterSync` is to show.
+pub(super) struct Shown<'s> {
+    pub(super) reachability: Reachability,
+    /// Why the cluster is paused, if it is.
+    pub(super) paused: Option<String>,
+    /// What the pass came to, if there was one, and what was read of the health of syncsets after it.
+    pub(super) ran: Option<(&'s Outcome, &'s BTreeMap<Uuid, Health>)>,
+    /// Whether the pass has found another cluster than was noted.
+    pub(super) is_another: bool,
+}
+
 impl Worker {
     /// Shows and stores what a pass came to. Storing it ends the claim, so it is shown first. If it can't be shown, it is stored all the same.
     pub(super) async fn finish(
@@ -47,78 +60,24 @@ impl Worker {
         identified: &Identified,
         ran: Ran,
     ) -> Result<Reconciled, ReconcileError> {
-        let Ran { outcome, health, stop, is_stopped, not_before, is_answered } = ran;
-        let was_full = pass_plan.is_full || identified.is_another;
-        let (ended, result) = match (&stop, outcome.end) {
-            (Some(Stop::Silent { .. }), _) => (self.silent_again(work, Duration::ZERO), ReconcileResult::Error),
-            (Some(Stop::Throttled { told, .. }), _) => {
-                let left = Some(Left::Throttled(*told));
-                (Ended::Complete { was_full: false, left }, ReconcileResult::Error)
-            }
-            (Some(Stop::Lost), _) => return Err(ReconcileError::Lost),
-            (None, End::Finished) => {
-                // The guard asks for the cluster when it has decided, so that what fails need not be tried each second meanwhile.
-                let left = match outcome.retry {
-                    Some(Retry::Backoff) => Some(Left::Failing),
-                    Some(Retry::Look) if !outcome.awaits_check => Some(Left::Ending),
-                    _ => outcome.awaits_check.then_some(Left::Unchecked),
-                };
-                let later = read.cluster_row().left_at.filter(|_| pass_plan.is_early).map(Left::Later);
-                (Ended::Complete { was_full, left: later.or(left) }, result_of(&outcome))
-            }
-            (None, End::Yielded | End::Interrupted) => (Ended::Interrupted, ReconcileResult::Requeue),
-        };
-        let facts = read.plan.facts.as_ref();
-        let generation = facts.map_or(0, |facts| facts.kubeconfig_generation);
-        let mut cluster_row = ClusterRow { asked_generation: generation, ..read.cluster_row() };
-        if let Some(identity) = &identified.identity {
-            // What was stored of the cluster that was noted is forgotten by the same statement.
-            cluster_row = cluster_row.identified(Some(identity.clone()));
-            cluster_row.kubeconfig_generation = generation;
-            // The full pass that a new kubeconfig demands stays due until one has come to its end.
-            cluster_row.next_full = None;
+        if matches!(ran.stop, Some(Stop::Lost)) {
+            return Err(ReconcileError::Lost);
         }
-        let now = read.now();
-        let attempts = i32::try_from(work.attempts - u32::from(pass_plan.is_early)).unwrap_or(i32::MAX);
-        let mut next = retry::next(&ended, cluster_row, attempts, self.config.reapply_interval, now, rand::random());
-        if stop.is_some() && is_answered {
-            // What came to it before may be why it is silent.
-            next.cluster_row.last_contact = Some(now);
-        }
-        if stop.is_none() && !is_answered {
-            // A pass that had nothing to ask says nothing of the cluster.
-            let ClusterRow { reachable, last_contact, attempts, retry_at, .. } = read.cluster_row();
-            next.cluster_row = ClusterRow { reachable, last_contact, attempts, retry_at, ..next.cluster_row };
-        }
-        if stop.is_none()
-            && let Some(at) = read.health_at(&outcome.results, &health, next.cluster_row.last_full)
-        {
-            next.ready_at = next.ready_at.min(at.max(after(now, SOON)));
-        }
-        // Also if the pass has yielded: its next request may be the one that was refused.
-        if stop.is_none() && !not_before.is_zero() {
-            next.ready_at = next.ready_at.max(after(now, not_before));
-            next.cluster_row.retry_at = Some(after(now, not_before));
-        }
+        let (ended, result) = self.ended(work, read, pass_plan, identified.is_another, &ran);
+        let next = self.next(work, read, (pass_plan, identified), &ran, &ended);
+        let Ran { outcome, health, stop, is_stopped, is_answered, .. } = ran;
         let reachability = match stop {
             Some(Stop::Silent { reason, shown, logged }) => {
-                read.tell_unreachable(work, reason, &logged);
+                read.log_unreachable(work, reason, &logged);
                 Reachability::Unreachable { reason, message: shown }
             }
-            None if !is_answered => Self::reachability_before(read),
+            None if !is_answered => read.reachability_before(),
             _ => {
-                read.tell_reachable(work);
+                read.log_reachable(work);
                 Reachability::Reachable
             }
         };
-        let conditions = Conditions {
-            reachability,
-            paused: None,
-            suspended: read.suspended(&outcome.results),
-            released: self.released(read, Some(&outcome)),
-            has_moved: identified.is_another || self.has_moved(read),
-        };
-        let stored = ClusterUpdate { row: next.cluster_row.clone(), resyncs: read.snapshot.resyncs };
+        let stored = ClusterUpdate { row: next.cluster_row, resyncs: read.snapshot.resyncs };
         if is_stopped {
             // The process may end while it waits for the writer of documents.
             self.store.save(&work.writing(), &outcome.writes, Some(&stored)).await?;
@@ -129,16 +88,17 @@ impl Worker {
             self.store.save(&work.writing(), &outcome.writes, Some(&stored)).await?;
             return Err(error.into());
         }
-        let shown =
-            self.show(work, read, (Some(&outcome), &health, identified.is_another), conditions, next.ready_at).await;
+        let ran = Some((&outcome, &health));
+        let shown = Shown { reachability, paused: None, ran, is_another: identified.is_another };
+        let shown = self.show(work, read, shown, next.ready_at).await;
         // Whoever sees that the claim has ended finds it in the log.
-        pass_log::write(&work.name, &outcome);
+        log_pass(&work.name, &outcome);
         let attempts = u32::try_from(next.attempts).unwrap_or_default();
         let claim_end = match shown {
             Ok(ready_at) => {
                 let end = match ready_at {
                     // Another process may go on at once.
-                    _ if is_stopped => WorkEnd::go_on(now, work.attempts.saturating_sub(1)),
+                    _ if is_stopped => WorkEnd::go_on(read.now(), work.attempts.saturating_sub(1)),
                     ready_at if ended.goes_on() => WorkEnd::go_on(ready_at, attempts),
                     ready_at => WorkEnd::done(ready_at, attempts),
                 };
@@ -149,9 +109,259 @@ impl Worker {
                 Err(error)
             }
         };
-        for (of, took) in first::of_syncsets(&read.snapshot, &outcome.results) {
+        for (of, took) in first_successes(&read.snapshot, &outcome.results) {
             self.observer.first_success(of, took);
         }
         Ok(Reconciled::of(result, claim_end?))
+    }
+
+    /// How the cluster was left by a pass that has run under its claim to the end, and what metrics call that.
+    fn ended(
+        &self,
+        work: &Work,
+        read: &Read,
+        pass_plan: &PassPlan,
+        is_another: bool,
+        ran: &Ran,
+    ) -> (Ended, ReconcileResult) {
+        match (&ran.stop, ran.outcome.end) {
+            (Some(Stop::Throttled { told, .. }), _) => {
+                let left = Some(Left::Throttled(*told));
+                (Ended::Complete { was_full: false, left }, ReconcileResult::Error)
+            }
+            (Some(Stop::Silent { .. } | Stop::Lost), _) => {
+                (self.silent_again(work, Duration::ZERO), ReconcileResult::Error)
+            }
+            (None, End::Finished) => {
+                let outcome = &ran.outcome;
+                // The guard asks for the cluster when it has decided, so that what fails need not be tried each second meanwhile.
+                let left = match outcome.retry {
+                    Some(Retry::Backoff) => Some(Left::Failing),
+                    Some(Retry::Look) if !outcome.awaits_check => Some(Left::Ending),
+                    _ => outcome.awaits_check.then_some(Left::Unchecked),
+                };
+                let later = read.cluster_row().left_at.filter(|_| pass_plan.is_early).map(Left::Later);
+                let was_full = pass_plan.is_full || is_another;
+                (Ended::Complete { was_full, left: later.or(left) }, result_of(outcome))
+            }
+            (None, End::Yielded | End::Interrupted) => (Ended::Interrupted, ReconcileResult::Requeue),
+        }
+    }
+
+    /// When the cluster is reconciled next after a pass, and what is stored of it.
+    fn next(
+        &self,
+        work: &Work,
+        read: &Read,
+        (pass_plan, identified): (&PassPlan, &Identified),
+        ran: &Ran,
+        ended: &Ended,
+    ) -> Next {
+        let generation = read.plan.kubeconfig_generation();
+        let mut cluster_row = ClusterRow { asked_generation: generation, ..read.cluster_row() };
+        if let Some(identity) = &identified.identity {
+            // What was stored of the cluster that was noted is forgotten by the same statement.
+            cluster_row = cluster_row.identified(Some(identity.clone()));
+            cluster_row.kubeconfig_generation = generation;
+            // The full pass that a new kubeconfig demands stays due until one has come to its end.
+            cluster_row.next_full = None;
+        }
+        let now = read.now();
+        let attempts = i32::try_from(work.attempts - u32::from(pass_plan.is_early)).unwrap_or(i32::MAX);
+        let mut next = retry::next(ended, cluster_row, attempts, self.config.reapply_interval, now, rand::random());
+        if ran.stop.is_some() {
+            if ran.is_answered {
+                // What came to it before may be why it is silent.
+                next.cluster_row.last_contact = Some(now);
+            }
+            return next;
+        }
+        if !ran.is_answered {
+            // A pass that had nothing to ask says nothing of the cluster.
+            let ClusterRow { reachable, last_contact, attempts, retry_at, .. } = read.cluster_row();
+            next.cluster_row = ClusterRow { reachable, last_contact, attempts, retry_at, ..next.cluster_row };
+        }
+        let (results, last_full) = (&ran.outcome.results, next.cluster_row.last_full);
+        if let Some(at) = read.plan.health_at(&read.snapshot, results, &ran.health, last_full) {
+            next.ready_at = next.ready_at.min(at.max(after(now, SOON)));
+        }
+        // Also if the pass has yielded: its next request may be the one that was refused.
+        if !ran.not_before.is_zero() {
+            next.ready_at = next.ready_at.max(after(now, ran.not_before));
+            next.cluster_row.retry_at = Some(after(now, ran.not_before));
+        }
+        next
+    }
+
+    /// The cluster stopped the reconcile before the pass.
+    pub(super) async fn stopped_before(
+        &self,
+        work: &Work,
+        read: &Read,
+        stop: Stop,
+    ) -> Result<Reconciled, ReconcileError> {
+        match stop {
+            // Only a change of a document helps, as if the kubeconfig were refused.
+            Stop::Silent { reason, shown, logged } => {
+                read.log_unreachable(work, reason, &logged);
+                let is_duplicate = reason == Unreachable::Duplicate;
+                let ended = if is_duplicate { Ended::Refused } else { self.silent_again(work, Duration::ZERO) };
+                self.unreachable(work, read, (reason, shown), ended).await
+            }
+            // Whether it answers what a pass needs is still to be seen.
+            Stop::Throttled { told, message, .. } if read.cluster_row().reachable == Some(false) => {
+                let reason = Unreachable::ErrorConnectingToCluster;
+                read.log_unreachable(work, reason, &message);
+                self.unreachable(work, read, (reason, message), self.silent_again(work, told)).await
+            }
+            Stop::Throttled { told, .. } => self.throttled(work, read, told).await,
+            Stop::Lost => Err(ReconcileError::Lost),
+        }
+    }
+
+    /// The cluster is shown as unreachable, for which the log has the cause already.
+    pub(super) async fn unreachable(
+        &self,
+        work: &Work,
+        read: &Read,
+        (reason, message): (Unreachable, String),
+        ended: Ended,
+    ) -> Result<Reconciled, ReconcileError> {
+        let next = self.after_question(read, &ended, 0);
+        let shown = Shown::without_a_pass(Reachability::Unreachable { reason, message });
+        // Only the status says why it is silent. It is written first, and the cluster is asked again if that fails.
+        let ready_at = self.show(work, read, shown, next.ready_at).await?;
+        if ready_at != next.ready_at {
+            return Ok(Reconciled::of(ReconcileResult::Error, ClaimEnd::until(ready_at, 0)));
+        }
+        self.stored(work, read, next.cluster_row, WorkEnd::done(ready_at, 0)).await
+    }
+
+    /// The cluster asks to wait, before anything could be done.
+    async fn throttled(&self, work: &Work, read: &Read, told: Duration) -> Result<Reconciled, ReconcileError> {
+        let ended = Ended::Complete { was_full: false, left: Some(Left::Throttled(told)) };
+        let attempts = i32::try_from(work.attempts).unwrap_or(i32::MAX);
+        let next = self.after_question(read, &ended, attempts);
+        let end = WorkEnd::go_on(next.ready_at, work.attempts);
+        self.stored(work, read, next.cluster_row, end).await
+    }
+
+    /// A cluster was asked in vain, and is asked again when its turn comes.
+    pub(super) fn silent_again(&self, work: &Work, told: Duration) -> Ended {
+        Ended::Silent { told, turn: self.slots.next_probe(work.namespace()) }
+    }
+
+    /// When the cluster is reconciled next, after it was asked with its present kubeconfig.
+    fn after_question(&self, read: &Read, ended: &Ended, attempts: i32) -> Next {
+        let cluster_row = ClusterRow { asked_generation: read.plan.kubeconfig_generation(), ..read.cluster_row() };
+        retry::next(ended, cluster_row, attempts, self.config.reapply_interval, read.now(), rand::random())
+    }
+
+    /// Stores when a cluster is reconciled next over which no pass could begin, and ends the reconcile.
+    async fn stored(
+        &self,
+        work: &Work,
+        read: &Read,
+        row: ClusterRow,
+        work_end: WorkEnd,
+    ) -> Result<Reconciled, ReconcileError> {
+        let claim_end = if row == read.cluster_row() {
+            ClaimEnd::Waits(work_end)
+        } else {
+            let stored = ClusterUpdate { row, resyncs: read.snapshot.resyncs };
+            self.end(work, &work_end, &Writes::default(), &stored).await?
+        };
+        Ok(Reconciled::of(ReconcileResult::Error, claim_end))
+    }
+
+    /// Writes the `ClusterSync` if it differs: after a pass, or without one. Returns when the cluster is ready again: soon, if somebody else
+    /// has changed the document.
+    pub(super) async fn show(
+        &self,
+        work: &Work,
+        read: &Read,
+        shown: Shown<'_>,
+        ready_at: Timestamp,
+    ) -> Result<Timestamp, ReconcileError> {
+        let (plan, snapshot) = (&read.plan, &read.snapshot);
+        let Some(before) = &snapshot.cluster_sync else { return Ok(ready_at) };
+        let (none, Shown { reachability, paused, ran, is_another }) = (BTreeMap::new(), shown);
+        let outcome = ran.map(|(outcome, _)| outcome);
+        let results = outcome.map_or(&snapshot.results, |outcome| &outcome.results);
+        let is_unreachable = matches!(reachability, Reachability::Unreachable { .. });
+        let read_health = ran.map_or(&none, |(_, health)| health);
+        let shown_for = self.shown_for();
+        let conditions = Conditions {
+            reachability,
+            paused,
+            suspended: plan.suspended(snapshot, results),
+            released: outcome.and_then(released).or_else(|| status::released(&before.status, read.now(), shown_for)),
+            has_moved: is_another || status::has_moved(&before.status, read.now(), shown_for),
+        };
+        let observed = Observed {
+            results,
+            live: &plan.ids(),
+            ending: outcome.filter(|outcome| outcome.end == End::Finished).map(|outcome| &outcome.ending),
+            health: &plan.health_entries(snapshot, results, read_health, (is_unreachable, is_another)),
+            conditions,
+            controlled_by: self.holder.as_str(),
+        };
+        let status = status::status(&observed, &before.status, read.now());
+        if !status::differs(&status, &before.status) {
+            return Ok(ready_at);
+        }
+        let first_success = first_success_of_cluster(snapshot, &before.status, &status);
+        if !self.write_status(work, before, status).await? {
+            return Ok(ready_at.min(after(read.now(), SOON)));
+        }
+        if let Some(took) = first_success {
+            self.observer.first_success(First::Cluster, took);
+        }
+        Ok(ready_at)
+    }
+
+    /// Writes a status under the claim. Returns false if the document was changed by somebody else meanwhile.
+    async fn write_status(
+        &self,
+        work: &Work,
+        before: &Document,
+        status: Map<String, Value>,
+    ) -> Result<bool, ReconcileError> {
+        let document = Document { status, ..before.clone() };
+        let change = Change::put(&document.key(), Expected::Version(before.version), Row::of(&document));
+        let item = Item { claim: Some(work.writing()), ..Item::of(Uuid::new_v4(), vec![change]) };
+        match self.writer.write(item).await? {
+            documents::Outcome::Written { .. } => Ok(true),
+            documents::Outcome::Conflict { .. } => Ok(false),
+            // It has no quota.
+            documents::Outcome::Fenced | documents::Outcome::Exceeded { .. } => Err(ReconcileError::Lost),
+        }
+    }
+
+    /// How long is shown what is stored in no other place: until the next full pass after it.
+    fn shown_for(&self) -> SignedDuration {
+        SignedDuration::try_from(self.config.reapply_interval).unwrap_or(SignedDuration::MAX)
+    }
+}
+
+/// What a pass says of objects that it has not deleted.
+fn released(outcome: &Outcome) -> Option<String> {
+    let Undeleted { count, first: (object, release) } = outcome.left.as_ref()?;
+    let (of, what) = (release.reason(), if *count == 1 { "object" } else { "objects" });
+    Some(format!("{count} {what} that no syncset wants stayed on the cluster, the first is {object}: {of}"))
+}
+
+impl Shown<'_> {
+    pub(super) fn without_a_pass(reachability: Reachability) -> Self {
+        Self { reachability, paused: None, ran: None, is_another: false }
+    }
+}
+
+impl Read {
+    /// Whether the cluster answers, as it was found out before.
+    pub(super) fn reachability_before(&self) -> Reachability {
+        let none = Map::new();
+        let status = self.snapshot.cluster_sync.as_ref().map_or(&none, |document| &document.status);
+        Reachability::before(self.snapshot.cluster_row.as_ref(), status)
     }
 }

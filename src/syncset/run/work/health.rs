@@ -9,32 +9,17 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::executor::Executor;
-use super::plan::{Plan, Read, after};
-use super::refusal::Stop;
+use super::executor::{Executor, Stop};
 use super::slot::ReconcileSlot;
-use super::worker::{ReconcileError, Worker};
+use super::worker::Worker;
+use super::{Read, ReconcileError};
 use crate::documents::Work;
-use crate::syncset::plan::health::{
-    self, AppliedOn, Assessment, Entry, Health, Job, ObjectStatus, Reading, Rules, Settings, assess,
-};
-use crate::syncset::plan::name::{ObjectRef, SyncSetName};
+use crate::syncset::plan::health::{AppliedOn, Assessment, Health, Job, ObjectStatus, Reading, Rules, assess};
+use crate::syncset::plan::name::ObjectRef;
 use crate::syncset::plan::pass::{Refusal, Refused};
-use crate::syncset::plan::rows::{AppliedRow, ResultRow};
+use crate::syncset::plan::rows::AppliedRow;
+use crate::syncset::plan::snapshot::Plan;
 use crate::syncset::plan::status::Unreachable;
-
-/// What is sent by syncsets whose health is read.
-#[derive(Debug, Default)]
-pub(super) struct Sent(BTreeMap<Uuid, Vec<SentObject>>);
-
-#[derive(Debug)]
-struct SentObject {
-    object: ObjectRef,
-    /// The version under which it was sent.
-    api_version: String,
-    /// What it became.
-    uid: Option<String>,
-}
 
 /// The reason of an object that is not there.
 const NOT_FOUND: &str = "NotFound";
@@ -53,107 +38,18 @@ pub(super) enum ReadingEnd {
     ShutsDown,
 }
 
-impl Sent {
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Of these syncsets. An object that another syncset sends is that one's.
-    pub(super) fn of(plan: &Plan, syncsets: &BTreeSet<Uuid>, rows: &[AppliedRow]) -> Self {
-        let mut sent: BTreeMap<Uuid, Vec<_>> = syncsets.iter().map(|syncset| (*syncset, Vec::new())).collect();
-        for row in rows.iter().filter(|row| row.wanted && row.content.is_some()) {
-            if let Some(objects) = sent.get_mut(&row.syncset)
-                && plan
-                    .health_settings(row.syncset)
-                    .is_some_and(|settings| settings.reads(&row.object.group, &row.object.kind))
-            {
-                let (object, api_version, uid) = (row.object.clone(), row.api_version.clone(), row.uid.clone());
-                objects.push(SentObject { object, api_version, uid });
-            }
-        }
-        Self(sent)
-    }
-
-    /// How many objects a rule of their syncset decides about.
-    fn with_a_rule(&self, plan: &Plan) -> usize {
-        let of_syncset = |(id, objects): (&Uuid, &Vec<SentObject>)| {
-            let settings = plan.health_settings(*id);
-            let has_rule = |of: &&SentObject| settings?.rule(&of.object.group, &of.object.kind);
-            objects.iter().filter(|of| has_rule(of).is_some()).count()
-        };
-        self.0.iter().map(of_syncset).sum()
-    }
-
-    /// The objects of each kind, as `apps/v1`, `Deployment`, each with its syncset.
-    fn by_kind(&self) -> BTreeMap<(&str, &str), BTreeMap<ObjectRef, Uuid>> {
-        let mut kinds: BTreeMap<_, BTreeMap<ObjectRef, Uuid>> = BTreeMap::new();
-        for (syncset, objects) in &self.0 {
-            for SentObject { object, api_version, .. } in objects {
-                kinds.entry((api_version.as_str(), object.kind.as_str())).or_default().insert(object.clone(), *syncset);
-            }
-        }
-        kinds
-    }
-}
-
-impl Plan {
-    /// How the health of one of the cluster's syncsets is read, if it is.
-    fn health_settings(&self, syncset: Uuid) -> Option<&Settings> {
-        self.live.iter().find(|live| live.header.id == syncset)?.header.health.as_ref()
-    }
-}
-
-impl Read {
-    /// When the health of each syncset is read next that has been applied as it is now.
-    pub(super) fn health_at(
-        &self,
-        results: &[ResultRow],
-        read: &BTreeMap<Uuid, Health>,
-        last_full: Option<Timestamp>,
-    ) -> Option<Timestamp> {
-        let with_health =
-            self.plan.live.iter().filter(|live| live.header.health.is_some() && live.undecodable.is_none());
-        let due = with_health.filter_map(|live| {
-            let id = live.header.id;
-            let result = results.iter().find(|result| result.syncset == id);
-            let health = read.get(&id).or_else(|| self.snapshot.health.get(&id));
-            health::due(live.inputs, result, health, last_full)
-        });
-        due.min()
-    }
-
-    /// What the `ClusterSync` says of the health of each syncset that has `spec.health`.
-    pub(super) fn health_entries(
-        &self,
-        results: &[ResultRow],
-        read: &BTreeMap<Uuid, Health>,
-        (is_unreachable, is_another): (bool, bool),
-    ) -> BTreeMap<SyncSetName, Entry> {
-        let with_health = self.plan.live.iter().filter(|live| live.header.health.is_some());
-        let entries = with_health.map(|live| {
-            let id = live.header.id;
-            let result = results.iter().find(|result| result.syncset == id);
-            // Of the cluster before, nothing is said any more.
-            let before = || self.snapshot.health.get(&id).filter(|_| !is_another);
-            let health = read.get(&id).or_else(before);
-            (live.header.name.clone(), Entry::of(live.inputs, result, health, is_unreachable))
-        });
-        entries.collect()
-    }
-}
-
 impl Worker {
     pub(super) async fn read_health(
         &self,
         (work, read): (&Work, &Read),
         executor: &mut Executor<'_>,
-        sent: Sent,
+        sent: SentObjects,
         own_slot: &mut ReconcileSlot,
         stopping: &CancellationToken,
     ) -> Result<ReadingEnd, ReconcileError> {
         let Some(cluster) = read.identity() else { return Ok(ReadingEnd::Read(BTreeMap::new())) };
         let before = self.store.health(work.cluster, sent.0.keys().copied()).await?;
-        let mut found: BTreeMap<ObjectRef, (Assessment, Option<Job>)> = BTreeMap::new();
+        let mut found: BTreeMap<ObjectRef, Assessed> = BTreeMap::new();
         let asked = sent.with_a_rule(&read.plan);
         let rules = |id: &Uuid| read.plan.health_settings(*id).map(|settings| Rules::parse(&settings.rules, asked));
         let rules: BTreeMap<Uuid, Rules> = sent.0.keys().filter_map(|id| Some((*id, rules(id)?))).collect();
@@ -194,30 +90,97 @@ impl Worker {
                 Err(stop) => return Ok(ReadingEnd::Stopped(stop)),
             };
             for object in wanted {
-                let of_object = match answers.remove(&object) {
-                    Some(Ok(Some(of_object))) => of_object,
-                    Some(Ok(None)) => {
-                        (Assessment::of(ObjectStatus::Progressing, NOT_FOUND, "there is no such object"), None)
-                    }
-                    Some(Err(Refused { message, .. })) => {
-                        (Assessment::of(ObjectStatus::Unknown, "NotRead", &message), None)
-                    }
-                    None => {
-                        let message = "too many objects are not among those with our label";
-                        (Assessment::of(ObjectStatus::Unknown, "NotRead", message), None)
-                    }
-                };
+                let of_object = assessed(answers.remove(&object));
                 found.insert(object, of_object);
             }
         }
-        let now = after(read.snapshot.at, read.at.elapsed());
-        let settings = |id: &Uuid| {
-            let live = read.plan.live.iter().find(|live| live.header.id == *id)?;
-            Some((live.inputs, live.header.health.as_ref()?))
-        };
         let rest = by_rules.into_inner().saturating_mul(REST).min(LONGEST_REST);
+        Ok(ReadingEnd::Read(sent.health(&read.plan, (&before, &found), cluster, rest, read.now())))
+    }
+}
+
+type Assessed = (Assessment, Option<Job>);
+
+/// What was made of an object, if it was read.
+fn assessed(answer: Option<Result<Option<Assessed>, Refused>>) -> Assessed {
+    match answer {
+        Some(Ok(Some(assessed))) => assessed,
+        Some(Ok(None)) => (Assessment::of(ObjectStatus::Progressing, NOT_FOUND, "there is no such object"), None),
+        Some(Err(Refused { message, .. })) => (Assessment::of(ObjectStatus::Unknown, "NotRead", &message), None),
+        None => {
+            let message = "too many objects are not among those with our label";
+            (Assessment::of(ObjectStatus::Unknown, "NotRead", message), None)
+        }
+    }
+}
+
+/// What is sent by syncsets whose health is read.
+#[derive(Debug, Default)]
+pub(super) struct SentObjects(BTreeMap<Uuid, Vec<SentObject>>);
+
+#[derive(Debug)]
+struct SentObject {
+    object: ObjectRef,
+    /// The version under which it was sent.
+    api_version: String,
+    /// What it became.
+    uid: Option<String>,
+}
+
+impl SentObjects {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Of these syncsets. An object that another syncset sends is that one's.
+    pub(super) fn of(plan: &Plan, syncsets: &BTreeSet<Uuid>, rows: &[AppliedRow]) -> Self {
+        let mut sent: BTreeMap<Uuid, Vec<_>> = syncsets.iter().map(|syncset| (*syncset, Vec::new())).collect();
+        for row in rows.iter().filter(|row| row.wanted && row.content.is_some()) {
+            if let Some(objects) = sent.get_mut(&row.syncset)
+                && plan
+                    .health_settings(row.syncset)
+                    .is_some_and(|settings| settings.reads(&row.object.group, &row.object.kind))
+            {
+                let (object, api_version, uid) = (row.object.clone(), row.api_version.clone(), row.uid.clone());
+                objects.push(SentObject { object, api_version, uid });
+            }
+        }
+        Self(sent)
+    }
+
+    /// How many objects a rule of their syncset decides about.
+    fn with_a_rule(&self, plan: &Plan) -> usize {
+        let of_syncset = |(id, objects): (&Uuid, &Vec<SentObject>)| {
+            let settings = plan.health_settings(*id);
+            let has_rule = |of: &&SentObject| settings?.rule(&of.object.group, &of.object.kind);
+            objects.iter().filter(|of| has_rule(of).is_some()).count()
+        };
+        self.0.iter().map(of_syncset).sum()
+    }
+
+    /// The objects of each kind, as `apps/v1`, `Deployment`, each with its syncset.
+    fn by_kind(&self) -> BTreeMap<(&str, &str), BTreeMap<ObjectRef, Uuid>> {
+        let mut kinds: BTreeMap<_, BTreeMap<ObjectRef, Uuid>> = BTreeMap::new();
+        for (syncset, objects) in &self.0 {
+            for SentObject { object, api_version, .. } in objects {
+                kinds.entry((api_version.as_str(), object.kind.as_str())).or_default().insert(object.clone(), *syncset);
+            }
+        }
+        kinds
+    }
+
+    /// What follows for each syncset from what was found of its objects. It is read again after `rest` at the earliest, if it has rules.
+    fn health(
+        self,
+        plan: &Plan,
+        (before, found): (&BTreeMap<Uuid, Health>, &BTreeMap<ObjectRef, Assessed>),
+        cluster: &str,
+        rest: Duration,
+        now: Timestamp,
+    ) -> BTreeMap<Uuid, Health> {
         let of_syncset = |(id, objects): (Uuid, Vec<SentObject>)| {
-            let (inputs, settings) = settings(&id)?;
+            let live = plan.live.iter().find(|live| live.header.id == id)?;
+            let settings = live.header.health.as_ref()?;
             let reading = |SentObject { object, uid, .. }: SentObject| {
                 let (assessed, job) = found.get(&object).cloned()?;
                 let is_gone = assessed.reason == NOT_FOUND;
@@ -225,11 +188,11 @@ impl Worker {
                 Some(Reading { object, assessed, job })
             };
             let readings = objects.into_iter().filter_map(reading).collect();
-            let applied_on = AppliedOn { inputs, cluster };
+            let applied_on = AppliedOn { inputs: live.inputs, cluster };
             let health = Health::read(applied_on, before.get(&id), readings, settings.within, now);
             let rest = if settings.rules.is_empty() { Duration::ZERO } else { rest };
             Some((id, health.resting(now, rest)))
         };
-        Ok(ReadingEnd::Read(sent.0.into_iter().filter_map(of_syncset).collect()))
+        self.0.into_iter().filter_map(of_syncset).collect()
     }
 }

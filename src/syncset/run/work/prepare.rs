@@ -1,39 +1,42 @@
-//! From a snapshot to what a pass begins with: reads what is due, opens its secrets, and renders it.
+//! From a snapshot to what a pass begins with: reads what is due, opens its secrets, and renders it. And from a cluster's document to a client.
 //!
 //! What a pass has rendered is in memory until it ends, which may take as long as its cluster does. So it waits for a share of a budget before
 //! it reads, by the sizes of the documents. Small passes have a budget of their own, so that those with large syncsets, which may be of slow
 //! clusters, never keep them waiting; and of each budget the passes of a namespace get half. What exceeds that by itself is
-//! [left out](super::plan::Plan) before anything is read.
-
-mod rendering;
-mod secrets;
+//! [left out](crate::syncset::plan::snapshot::Plan) before anything is read.
+//!
+//! What may take long runs apart from the runtime: parsing and rendering, and whatever a user has written in a kubeconfig.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use secrecy::{ExposeSecret, SecretSlice, SecretString};
+use serde_json::Value;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 use uuid::Uuid;
 
-pub use secrets::{NoCredentials, OpenedKubeconfig};
-
 use super::executor::Client;
-use super::plan::{LiveSyncset, MOST_BYTES, Plan, sources};
 use crate::actor::{Slot, Slots};
-use crate::cluster::DynamicClusters;
-use crate::cluster::kubeconfig::Allowed;
-use crate::documents::{BlockingPool, Keyring, ShutsDown};
+use crate::cluster::kubeconfig::{self, Allowed, Fault};
+use crate::cluster::{Credentials, DynamicClusters, Fingerprint};
+use crate::documents::{BlockingPool, Key, Keyring, Kind, OpenError, ShutsDown};
 use crate::syncset::plan::action::PassPlan;
+use crate::syncset::plan::object::SecretContent;
 use crate::syncset::plan::pass::{Input, Progress};
+use crate::syncset::plan::reason::Reason;
 use crate::syncset::plan::render;
-use crate::syncset::plan::spec::Header;
+use crate::syncset::plan::render::UnreadableSecret;
+use crate::syncset::plan::rows::Failure;
+use crate::syncset::plan::snapshot::{
+    LiveSyncset, MOST_BYTES, Plan, SecretFacts, Sent, Snapshot, StoredCluster, source, sources,
+};
+use crate::syncset::plan::spec::{Header, Rendered, SecretSource};
 use crate::syncset::plan::wanted::{Deletions, Live, also_due};
 use crate::syncset::run::payloads::{Kept, Parsed, Payloads};
-use crate::syncset::run::store::{
-    Content, Lacking, MOST_ROWS, PassStore, SealedSecret, SecretFacts, Sent, Snapshot, StoreError, StoredCluster,
-};
-use rendering::Batch;
+use crate::syncset::run::store::{Content, Lacking, MOST_ROWS, PassStore, PayloadRow, SealedSecret, StoreError};
 
 /// A pass is small if it takes at most so many bytes of a budget.
 const SMALL: usize = MOST_BYTES / 32;
@@ -78,21 +81,6 @@ struct Proposed {
     kept: Kept,
 }
 
-/// Payloads with their versions, and secrets, by what the process has, and what it lacks.
-#[derive(Default)]
-struct Found {
-    payloads: BTreeMap<Uuid, (i64, Parsed)>,
-    secrets: Vec<Arc<SealedSecret>>,
-    lacking: Lacking,
-}
-
-impl Found {
-    fn lacks_any(&self) -> bool {
-        let Lacking { syncsets, revisions, secrets } = &self.lacking;
-        !(syncsets.is_empty() && revisions.is_empty() && secrets.is_empty())
-    }
-}
-
 #[derive(Debug)]
 pub struct Prepared {
     pub input: Input,
@@ -118,20 +106,15 @@ pub enum PrepareError {
     TooManyObjects,
 }
 
-#[derive(Debug, thiserror::Error)]
-pub enum NoClient {
-    #[error(transparent)]
-    Credentials(#[from] NoCredentials),
-    /// No client can be made of keys and certificates.
-    #[error("no client can be made of the kubeconfig")]
-    Unusable(#[source] kube::Error),
-    #[error(transparent)]
-    ShutsDown(#[from] ShutsDown),
-}
-
 impl From<ShutsDown> for PrepareError {
     fn from(ShutsDown: ShutsDown) -> Self {
         Self::Busy
+    }
+}
+
+impl Default for Budgets {
+    fn default() -> Self {
+        Self { small: Slots::new(MOST_BYTES / UNIT), large: Slots::new(2 * MOST_BYTES / UNIT) }
     }
 }
 
@@ -177,53 +160,6 @@ impl Preparer {
 
     pub fn keyring(&self) -> Arc<Keyring> {
         Arc::clone(&self.keyring.borrow())
-    }
-
-    fn kept(&self, header: &Header) -> Option<Parsed> {
-        let proposed = self.proposed.as_ref();
-        let proposed = proposed.filter(|proposed| (proposed.syncset, proposed.version) == (header.id, header.version));
-        proposed.map(|proposed| Ok(proposed.kept.clone())).or_else(|| self.payloads.get(header.id, header.version))
-    }
-
-    /// What the process has of these syncsets and secrets.
-    fn found(&self, wanted: &[&LiveSyncset], mapped: &BTreeMap<Uuid, SecretFacts>, keys: &Arc<Keyring>) -> Found {
-        let mut found = Found::default();
-        for LiveSyncset { header, is_pinned, .. } in wanted {
-            match self.kept(header) {
-                Some(parsed) => {
-                    found.payloads.insert(header.id, (header.version, parsed));
-                }
-                None if *is_pinned => found.lacking.revisions.push((header.id, header.version)),
-                None => found.lacking.syncsets.push(header.id),
-            }
-        }
-        for facts in mapped.values() {
-            match self.payloads.secret(facts.id, facts.version, keys) {
-                Some(secret) => found.secrets.push(secret),
-                None => found.lacking.secrets.push(facts.id),
-            }
-        }
-        found
-    }
-
-    /// The kubeconfig of a cluster, as a text.
-    pub fn open(&self, cluster: &StoredCluster) -> Result<OpenedKubeconfig, NoCredentials> {
-        secrets::kubeconfig(cluster, &self.keyring())
-    }
-
-    /// A client of a cluster. Its kubeconfig, keys and certificates are what a user has written, so they are read where that keeps
-    /// nobody else waiting.
-    pub async fn client(
-        &self,
-        clusters: &Arc<DynamicClusters>,
-        cluster: &StoredCluster,
-        kubeconfig: OpenedKubeconfig,
-    ) -> Result<Client, NoClient> {
-        let (clusters, allowed) = (Arc::clone(clusters), self.allowed);
-        let (namespace, id) = (cluster.document.namespace.clone(), cluster.document.id);
-        let connect =
-            move || Client::of(&clusters, &namespace, id, kubeconfig.read(allowed)?).map_err(NoClient::Unusable);
-        self.blocking.apart(connect).await
     }
 
     /// What a pass with this plan begins with. `deletions` says whether a syncset may delete. It may wait until other passes have
@@ -317,7 +253,7 @@ impl Preparer {
                 return Err(PrepareError::TooManyObjects);
             }
             rows.get_or_insert(Sent { applied, patched });
-            for (row, parsed) in rendering::parse(&self.blocking, payloads).await? {
+            for (row, parsed) in parse(&self.blocking, payloads).await? {
                 self.payloads.keep(row.id, row.version, parsed.clone());
                 found.payloads.insert(row.id, (row.version, parsed));
             }
@@ -336,9 +272,9 @@ impl Preparer {
         let sealed = found.secrets;
         let keyring = self.keyring();
         let bytes = sealed.iter().filter_map(|secret| secret.sealed.as_ref()).map(Vec::len).sum();
-        let secrets = self.blocking.run(bytes, move || secrets::opened(&mapped, sealed, &keyring)).await?;
+        let secrets = self.blocking.run(bytes, move || opened(&mapped, sealed, &keyring)).await?;
         let labels = plan.facts.as_ref().map(|facts| facts.labels.clone()).unwrap_or_default();
-        let mut rendered = Batch { syncsets, labels, secrets }.render(&self.blocking).await?;
+        let mut rendered = render(&self.blocking, syncsets, labels, secrets).await?;
         let live = plan.live.iter().map(|syncset| Live {
             header: syncset.header.clone(),
             inputs: syncset.inputs,
@@ -350,11 +286,47 @@ impl Preparer {
         });
         Ok(live.collect())
     }
+
+    fn kept(&self, header: &Header) -> Option<Parsed> {
+        let proposed = self.proposed.as_ref();
+        let proposed = proposed.filter(|proposed| (proposed.syncset, proposed.version) == (header.id, header.version));
+        proposed.map(|proposed| Ok(proposed.kept.clone())).or_else(|| self.payloads.get(header.id, header.version))
+    }
+
+    /// What the process has of these syncsets and secrets.
+    fn found(&self, wanted: &[&LiveSyncset], mapped: &BTreeMap<Uuid, SecretFacts>, keys: &Arc<Keyring>) -> Found {
+        let mut found = Found::default();
+        for LiveSyncset { header, is_pinned, .. } in wanted {
+            match self.kept(header) {
+                Some(parsed) => {
+                    found.payloads.insert(header.id, (header.version, parsed));
+                }
+                None if *is_pinned => found.lacking.revisions.push((header.id, header.version)),
+                None => found.lacking.syncsets.push(header.id),
+            }
+        }
+        for facts in mapped.values() {
+            match self.payloads.secret(facts.id, facts.version, keys) {
+                Some(secret) => found.secrets.push(secret),
+                None => found.lacking.secrets.push(facts.id),
+            }
+        }
+        found
+    }
 }
 
-impl Default for Budgets {
-    fn default() -> Self {
-        Self { small: Slots::new(MOST_BYTES / UNIT), large: Slots::new(2 * MOST_BYTES / UNIT) }
+/// Payloads with their versions, and secrets, by what the process has, and what it lacks.
+#[derive(Default)]
+struct Found {
+    payloads: BTreeMap<Uuid, (i64, Parsed)>,
+    secrets: Vec<Arc<SealedSecret>>,
+    lacking: Lacking,
+}
+
+impl Found {
+    fn lacks_any(&self) -> bool {
+        let Lacking { syncsets, revisions, secrets } = &self.lacking;
+        !(syncsets.is_empty() && revisions.is_empty() && secrets.is_empty())
     }
 }
 
@@ -364,4 +336,163 @@ fn mapped(snapshot: &Snapshot, headers: &[&Header]) -> BTreeMap<Uuid, SecretFact
     let mapped = headers.iter().flat_map(|header| LiveSyncset::secrets(header));
     let mapped = mapped.filter_map(|mapping| sources.get(&mapping.source()));
     mapped.map(|facts| (facts.id, (*facts).clone())).collect()
+}
+
+async fn parse(blocking: &BlockingPool, rows: Vec<PayloadRow>) -> Result<Vec<(PayloadRow, Parsed)>, PrepareError> {
+    let bytes = rows.iter().map(|row| row.text.len()).sum();
+    let parse = move || {
+        let parsed = rows.into_iter().map(|PayloadRow { id, version, text }| {
+            let payload = payload(&text);
+            (PayloadRow { id, version, text: String::new() }, payload)
+        });
+        Ok(parsed.collect())
+    };
+    blocking.run(bytes, parse).await
+}
+
+fn payload(text: &str) -> Parsed {
+    // The database has printed it, but perhaps for a release that allows more levels.
+    let spec: Value = serde_json::from_str(text).map_err(|error| Failure {
+        reason: Reason::ResourceInvalid,
+        message: format!("failed to decode spec: {error}"),
+    })?;
+    Kept::of(&spec)
+}
+
+/// What syncsets want on a cluster with these labels, by their ids. `secrets` has all that they map.
+async fn render(
+    blocking: &BlockingPool,
+    syncsets: Vec<(Header, Parsed)>,
+    labels: BTreeMap<String, String>,
+    secrets: Contents,
+) -> Result<BTreeMap<Uuid, Rendered>, PrepareError> {
+    // Patches may be YAML, and templates may make much of a short text.
+    let takes_long = syncsets.iter().any(|(header, parsed)| {
+        let has_patches = parsed.as_ref().is_ok_and(|kept| !kept.payload.patches.is_empty());
+        has_patches || header.resource_templates
+    });
+    let bytes = syncsets.iter().filter_map(|(_, parsed)| parsed.as_ref().ok()).map(|kept| kept.bytes).sum();
+    let render = move || {
+        let secrets = |namespace: &str, name: &str| match secrets.get(&(namespace.to_owned(), name.to_owned())) {
+            Some(content) => content.as_ref().map_err(|error| *error),
+            None => Err(UnreadableSecret::Missing),
+        };
+        let rendered = syncsets.iter().map(|(header, parsed)| {
+            let rendered = match parsed {
+                Ok(kept) => render::render(header, &kept.payload, &labels, &secrets),
+                Err(failure) => render::undecodable(failure.clone()),
+            };
+            (header.id, rendered)
+        });
+        Ok(rendered.collect())
+    };
+    if takes_long { blocking.apart(render).await } else { blocking.run(bytes, render).await }
+}
+
+/// A mapped secret by namespace and name, or why it can't be read.
+type Contents = BTreeMap<(String, String), Result<SecretContent, UnreadableSecret>>;
+
+/// Opens secrets. One that has changed since the snapshot would be sent under what is known of the one before.
+fn opened(
+    facts: &BTreeMap<Uuid, SecretFacts>,
+    read: Vec<Arc<SealedSecret>>,
+    keyring: &Keyring,
+) -> Result<Contents, PrepareError> {
+    let read: BTreeMap<Uuid, Arc<SealedSecret>> = read.into_iter().map(|secret| (secret.id, secret)).collect();
+    let mut contents = Contents::new();
+    for (id, facts) in facts {
+        let sealed = read.get(id).filter(|secret| secret.version == facts.version).ok_or(PrepareError::Outdated)?;
+        let content = content(source(facts), sealed.sealed.as_deref(), keyring);
+        contents.insert((facts.namespace.clone(), facts.name.clone()), content);
+    }
+    Ok(contents)
+}
+
+/// The data of a secret. A document without any, which no release writes, is not an empty secret.
+fn content(source: SecretSource, sealed: Option<&[u8]>, keyring: &Keyring) -> Result<SecretContent, UnreadableSecret> {
+    let sealed = sealed.ok_or(UnreadableSecret::Sealed)?;
+    let document = Key::new(Kind::Secret, source.namespace.as_str(), source.name.as_str());
+    let opened = keyring.open(&document, source.id, sealed).map_err(|error| match error {
+        OpenError::Unsealed => UnreadableSecret::Unsealed,
+        OpenError::Mismatch { .. } => UnreadableSecret::Mismatch,
+        OpenError::UnknownKey { .. } | OpenError::Unread | OpenError::Unknown => UnreadableSecret::Sealed,
+    })?;
+    let data: BTreeMap<String, String> =
+        serde_json::from_slice(opened.expose_secret()).map_err(|_| UnreadableSecret::Sealed)?;
+    let data = data.into_iter().map(|(name, value)| (name, SecretString::from(value))).collect();
+    Ok(SecretContent { source, data })
+}
+
+impl Preparer {
+    /// The kubeconfig of a cluster, as a text.
+    pub fn open(&self, cluster: &StoredCluster) -> Result<OpenedKubeconfig, NoCredentials> {
+        let sealed = cluster.sealed.as_deref().ok_or(NoCredentials::Missing)?;
+        let (key, id) = (cluster.document.key(), cluster.document.id);
+        let text = self.keyring().open(&key, id, sealed).map_err(NoCredentials::Sealed)?;
+        let fingerprint = kubeconfig::fingerprint(text.expose_secret());
+        Ok(OpenedKubeconfig { text, fingerprint })
+    }
+
+    /// A client of a cluster. Its kubeconfig, keys and certificates are what a user has written, so they are read where that keeps
+    /// nobody else waiting.
+    pub async fn client(
+        &self,
+        clusters: &Arc<DynamicClusters>,
+        cluster: &StoredCluster,
+        kubeconfig: OpenedKubeconfig,
+    ) -> Result<Client, NoClient> {
+        let (clusters, allowed) = (Arc::clone(clusters), self.allowed);
+        let (namespace, id) = (cluster.document.namespace.clone(), cluster.document.id);
+        let connect =
+            move || Client::of(&clusters, &namespace, id, kubeconfig.read(allowed)?).map_err(NoClient::Unusable);
+        self.blocking.apart(connect).await
+    }
+}
+
+/// A kubeconfig that was opened and not read.
+pub struct OpenedKubeconfig {
+    text: SecretSlice<u8>,
+    fingerprint: Fingerprint,
+}
+
+/// Why nothing leads to a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoCredentials {
+    /// The kubeconfig is refused, until it is another one.
+    #[error("failed to read the kubeconfig")]
+    Invalid(#[source] Fault),
+    /// This replica does not have its key, now. Another replica may have it.
+    #[error("failed to open the kubeconfig")]
+    Sealed(#[source] OpenError),
+    #[error("the cluster has no kubeconfig")]
+    Missing,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum NoClient {
+    #[error(transparent)]
+    Credentials(#[from] NoCredentials),
+    /// No client can be made of keys and certificates.
+    #[error("no client can be made of the kubeconfig")]
+    Unusable(#[source] kube::Error),
+    #[error(transparent)]
+    ShutsDown(#[from] ShutsDown),
+}
+
+impl OpenedKubeconfig {
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+
+    /// Parses it, which may take long.
+    pub fn read(&self, allowed: Allowed) -> Result<Credentials, NoCredentials> {
+        kubeconfig::of_user(self.text.expose_secret(), allowed).map_err(NoCredentials::Invalid)
+    }
+}
+
+/// Shows nothing of it.
+impl fmt::Debug for OpenedKubeconfig {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("OpenedKubeconfig").field("fingerprint", &self.fingerprint).finish_non_exhaustive()
+    }
 }

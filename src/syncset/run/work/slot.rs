@@ -6,7 +6,8 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::worker::{ReconcileError, Worker};
+use super::ReconcileError;
+use super::worker::Worker;
 use crate::documents::{ClaimSlot, Work};
 use crate::syncset::run::slots::{ProbeSlot, WorkSlot};
 

@@ -1,25 +1,35 @@
 //! What a pass runs on: one cluster and the database, under the claim on the cluster.
 //!
 //! Between its requests a pass waits for its slot, stops if the process ends, and finds out whether what it was planned by still holds
-//! (`basis`). A cluster that takes long gives its slot back meanwhile.
+//! ([`Basis`]). A cluster that takes long gives its slot back meanwhile.
+//!
+//! A pass is planned by a snapshot, and may wait after that: for its share of a budget, for a slot, for a cluster that takes its time. Meanwhile
+//! somebody may pause the cluster or restore a label. Each write to the database brings what is known of that; and if the last word is
+//! old, the database is asked before anything is deleted, and after a wait before anything at all is done. So a pass deletes nothing of
+//! which another pass was requested more than [`FRESH`] ago, unless what was changed does not concern what is wanted and who may delete;
+//! and one that has waited sends nothing to a cluster whose document has changed. Other changes do not keep it from sending what it has: a
+//! cluster that changes more often than it has a turn would never have one.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::basis::{Basis, Rechecked};
-use super::executor::Executor;
-use super::plan::Read;
-use super::refusal::{self, Stop};
+use super::executor::{self, Executor, Stop};
 use super::slot::ReconcileSlot;
-use super::worker::{ReconcileError, Worker};
+use super::worker::Worker;
+use super::{Read, ReconcileError};
 use crate::documents::Work;
 use crate::syncset::plan::pass::{
     Address, Ending, Failed, List, Page, Refusal, Refused, Resolution, Seen, Target, Write, Writes, Written,
 };
+use crate::syncset::plan::snapshot::{Plan, Rechecked};
 use crate::syncset::plan::spec::Behavior;
-use crate::syncset::run::store::ClusterUpdate;
+use crate::syncset::run::store::{ClusterUpdate, PassStore, Revision};
+
+/// How long an answer of the database counts as fresh. A pass that deletes something writes its plan right before, and the look at the
+/// first object takes milliseconds: usually no further question is needed.
+const FRESH: Duration = Duration::from_secs(1);
 
 /// Why a pass stops.
 #[derive(Debug)]
@@ -40,15 +50,15 @@ impl From<ReconcileError> for Halt {
 }
 
 pub(super) struct PassTarget<'p, 'c> {
-    pub(super) worker: &'p Worker,
-    pub(super) work: &'p Work,
-    pub(super) read: &'p Read,
-    pub(super) executor: &'p mut Executor<'c>,
-    pub(super) basis: &'p mut Basis,
-    pub(super) own_slot: &'p mut ReconcileSlot,
-    pub(super) stopping: &'p CancellationToken,
+    worker: &'p Worker,
+    work: &'p Work,
+    read: &'p Read,
+    executor: &'p mut Executor<'c>,
+    basis: &'p mut Basis,
+    own_slot: &'p mut ReconcileSlot,
+    stopping: &'p CancellationToken,
     /// A new identity is stored with the first writes. If it is another one, these forget what was stored of the cluster before.
-    pub(super) noted: Option<ClusterUpdate>,
+    noted: Option<ClusterUpdate>,
     began: Instant,
     waited: Duration,
     /// How long the last request took.
@@ -66,13 +76,14 @@ impl<'p, 'c> PassTarget<'p, 'c> {
         basis: &'p mut Basis,
         own_slot: &'p mut ReconcileSlot,
         stopping: &'p CancellationToken,
+        noted: Option<ClusterUpdate>,
     ) -> Self {
         let (waited, took, told, not_before) = <_>::default();
-        let (began, noted) = (Instant::now(), None);
+        let began = Instant::now();
         Self { worker, work, read, executor, basis, own_slot, stopping, noted, began, waited, took, told, not_before }
     }
 
-    fn answered<A>(&mut self, asked: Instant, answer: Result<A, refusal::Failed>) -> Result<A, Failed<Halt>> {
+    fn answered<A>(&mut self, asked: Instant, answer: Result<A, executor::Failed>) -> Result<A, Failed<Halt>> {
         self.took = asked.elapsed();
         answer.map_err(|failed| match failed {
             Failed::Refused(refused) => Failed::Refused(refused),
@@ -86,6 +97,20 @@ impl<'p, 'c> PassTarget<'p, 'c> {
 
     fn halt(stop: Stop) -> Halt {
         if stop == Stop::Lost { Halt::Failed(ReconcileError::Lost) } else { Halt::Cluster(stop) }
+    }
+
+    /// Asks the database whether what a pass is about to delete is still to be deleted, after something has changed: most changes do not
+    /// concern that, and a document may change more often than its passes come to a deletion.
+    async fn check_again(&mut self) -> Result<Rechecked, ReconcileError> {
+        let (asked, store) = (Instant::now(), &self.worker.store);
+        // What was requested until now is in the snapshot that follows.
+        let revision = store.revision(&self.work.writing()).await?;
+        let snapshot = store.snapshot(self.work.cluster).await?;
+        let rechecked = Rechecked::of((&self.read.snapshot, &self.read.plan), (&snapshot, &Plan::of(&snapshot)));
+        if rechecked == Rechecked::Same {
+            self.basis.follow(revision, asked);
+        }
+        Ok(rechecked)
     }
 }
 
@@ -110,7 +135,7 @@ impl Target for PassTarget<'_, '_> {
             return Err(Halt::ShutsDown);
         }
         if self.basis.is_stale(false, Instant::now()) {
-            self.worker.ask_anew(self.work, self.basis).await?;
+            self.basis.ask_anew(&self.worker.store, self.work).await?;
             if self.basis.is_another_version {
                 return Err(Halt::Outdated);
             }
@@ -158,12 +183,12 @@ impl Target for PassTarget<'_, '_> {
     /// What has changed may be that the object is wanted again, or that nothing is to be done to the cluster.
     async fn may_delete(&mut self) -> Result<bool, Halt> {
         if self.basis.is_stale(true, Instant::now()) {
-            self.worker.ask_anew(self.work, self.basis).await?;
+            self.basis.ask_anew(&self.worker.store, self.work).await?;
         }
         if !self.basis.has_changed {
             return Ok(true);
         }
-        match self.worker.check_again(self.work, self.read, self.basis).await? {
+        match self.check_again().await? {
             Rechecked::Same => Ok(true),
             Rechecked::Changed => Ok(false),
             Rechecked::Ended => Err(Halt::Outdated),
@@ -186,11 +211,127 @@ impl Target for PassTarget<'_, '_> {
     }
 
     async fn store(&mut self, writes: Writes) -> Result<(), Halt> {
-        let noted = self.noted.take();
-        Ok(self.worker.store_pass(self.work, self.basis, &writes, noted.as_ref()).await?)
+        let (asked, noted) = (Instant::now(), self.noted.take());
+        let saved = self.worker.store.save(&self.work.writing(), &writes, noted.as_ref()).await;
+        self.basis.learn(saved.map_err(ReconcileError::from)?, asked);
+        Ok(())
     }
 
     fn sent(&mut self, behavior: Behavior, is_success: bool) {
         self.worker.observer.sent(behavior, is_success, self.took);
+    }
+}
+
+/// What a pass was planned by, and whether that still holds.
+#[derive(Debug)]
+pub(super) struct Basis {
+    /// Requests that the snapshot has seen, if none came between the claim and it.
+    wanted: i64,
+    /// Version of the cluster's document.
+    version: Option<i64>,
+    /// Whether something has changed, so that the pass has to begin anew before it may delete.
+    has_changed: bool,
+    /// Whether that is the cluster's document, so that the cluster may be paused.
+    pub(super) is_another_version: bool,
+    /// When the database last answered.
+    told: Instant,
+    /// How long the reconcile has waited for its turn since then.
+    waited: Duration,
+}
+
+impl Basis {
+    pub(super) fn of(work: &Work, read: &Read) -> Self {
+        Self {
+            wanted: work.wanted,
+            version: read.snapshot.cluster.as_ref().map(|cluster| cluster.document.version),
+            has_changed: false,
+            is_another_version: false,
+            told: read.at,
+            waited: Duration::ZERO,
+        }
+    }
+
+    /// The reconcile has waited for its turn.
+    pub(super) fn has_waited(&mut self, waited: Duration) {
+        self.waited += waited;
+    }
+
+    /// Whether the database has to be asked before the next request.
+    pub(super) fn is_stale(&self, deletes: bool, now: Instant) -> bool {
+        self.waited > FRESH || (deletes && now.saturating_duration_since(self.told) > FRESH)
+    }
+
+    /// What has changed until that time does not matter.
+    fn follow(&mut self, revision: Revision, asked: Instant) {
+        (self.wanted, self.version) = (revision.wanted, revision.version);
+        (self.has_changed, self.is_another_version) = (false, false);
+        self.learn(revision, asked);
+    }
+
+    /// The database was asked at that time.
+    fn learn(&mut self, revision: Revision, asked: Instant) {
+        self.is_another_version |= revision.version != self.version;
+        self.has_changed |= revision.wanted != self.wanted || self.is_another_version;
+        (self.told, self.waited) = (asked, Duration::ZERO);
+    }
+
+    /// Asks the database whether everything is as it was.
+    pub(super) async fn ask_anew(&mut self, store: &PassStore, work: &Work) -> Result<(), ReconcileError> {
+        let asked = Instant::now();
+        self.learn(store.revision(&work.writing()).await?, asked);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn basis(now: Instant) -> Basis {
+        Basis {
+            wanted: 7,
+            version: Some(40),
+            has_changed: false,
+            is_another_version: false,
+            told: now,
+            waited: Duration::ZERO,
+        }
+    }
+
+    const SAME: Revision = Revision { wanted: 7, version: Some(40) };
+
+    #[test]
+    fn a_request_a_change_of_the_cluster_and_its_end_are_changes_and_stay_so() {
+        let now = Instant::now();
+        for changed in
+            [Revision { wanted: 8, ..SAME }, Revision { version: Some(41), ..SAME }, Revision { version: None, ..SAME }]
+        {
+            let mut basis = basis(now);
+            basis.learn(SAME, now);
+            assert!(!basis.has_changed);
+            basis.learn(changed, now);
+            basis.learn(SAME, now);
+            assert!(basis.has_changed, "{changed:?}");
+            assert_eq!(basis.is_another_version, changed.version != SAME.version);
+        }
+    }
+
+    #[test]
+    fn the_database_is_asked_before_a_deletion_if_it_has_not_spoken_for_long_and_after_a_wait_in_any_case() {
+        let now = Instant::now();
+        let mut basis = basis(now);
+        let later = now + FRESH * 2;
+        assert_eq!(
+            [(true, now), (false, later), (true, later)].map(|(deletes, at)| basis.is_stale(deletes, at)),
+            [false, false, true]
+        );
+        basis.learn(SAME, later);
+        assert!(!basis.is_stale(true, later));
+        basis.has_waited(FRESH);
+        assert!(!basis.is_stale(false, later));
+        basis.has_waited(FRESH);
+        assert!(basis.is_stale(false, later));
+        basis.learn(SAME, later);
+        assert!(!basis.is_stale(false, later));
     }
 }

@@ -21,18 +21,17 @@ use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use super::executor::Client;
+use super::idle::{IdleClients, KeptClient};
 use super::observer::{Reconciling, WorkObserver};
-use super::plan::Demand;
-use super::prepare::{NoCredentials, PrepareError, Preparer};
+use super::prepare::Preparer;
+use super::{ClaimEnd, ReconcileError, Reconciled};
 use crate::actor::{Backoff, BoxError, ChildSpec, Scope};
 use crate::cluster::{DynamicClusters, full_text};
 use crate::documents::{
-    BlockingSlot, ClaimSlot, Finished, Holder, Shared, Work, WorkConsumer, WorkEnd, WorkQueue, WriteError, WriterHandle,
+    BlockingSlot, ClaimSlot, Finished, Holder, Shared, Work, WorkConsumer, WorkEnd, WorkQueue, WriterHandle,
 };
 use crate::syncset::config::SyncsetsConfig;
-use crate::syncset::plan::pass::{Progress, Writes};
-use crate::syncset::run::idle::IdleClients;
+use crate::syncset::plan::pass::Writes;
 use crate::syncset::run::payloads::Payloads;
 use crate::syncset::run::slots::Slots;
 use crate::syncset::run::store::{ClusterUpdate, PassStore, StoreError};
@@ -68,99 +67,13 @@ pub struct Inner {
     pub(super) slots: Slots,
     pub(in crate::syncset) clusters: Arc<DynamicClusters>,
     /// Locked only for one look-up.
-    pub(super) idle: Mutex<IdleClients<Kept>>,
+    pub(super) idle: Mutex<IdleClients<KeptClient>>,
     /// Where own rules for the health of a kind are asked.
     pub(super) rules: BlockingSlot,
     /// Milliseconds by which the database's clock is ahead of this machine's.
     clock: AtomicI64,
     shared: Shared,
     pub(super) observer: Arc<dyn WorkObserver>,
-}
-
-/// What is kept of a cluster between two passes.
-pub(super) struct Kept {
-    pub(super) client: Client,
-    pub(super) unfinished: Unfinished,
-}
-
-/// The progress of a pass that has to go on.
-#[derive(Default)]
-pub(super) struct Unfinished {
-    progress: Progress,
-    of: Demand,
-}
-
-impl Unfinished {
-    /// The progress of the pass that goes on. Whatever comes of it, nobody goes on from there again.
-    pub(super) fn take(&mut self, of: Demand) -> Progress {
-        let progress = std::mem::take(&mut self.progress);
-        if self.of == of { progress } else { Progress::default() }
-    }
-
-    pub(super) fn keep(&mut self, progress: Progress, of: Demand) {
-        (self.progress, self.of) = (progress, of);
-    }
-}
-
-/// How the claim on a cluster ends after a reconcile, and what becomes of its row in the work queue.
-pub(super) enum ClaimEnd {
-    Waits(WorkEnd),
-    Gone,
-    /// The process ends: another one may go on at once.
-    HandedBack,
-    /// The claim was ended by the statement that stored what the reconcile came to.
-    Ended(Finished),
-    /// The claim has ended: another process may work on the cluster.
-    Lost,
-}
-
-pub(super) struct Reconciled {
-    pub(super) end: ClaimEnd,
-    pub(super) result: ReconcileResult,
-}
-
-impl ClaimEnd {
-    /// It is ready again at this time, and remembers so many failed attempts.
-    pub(super) fn until(at: Timestamp, attempts: u32) -> Self {
-        Self::Waits(WorkEnd::done(at, attempts))
-    }
-
-    /// The same for what was not done to its end: what was urgent stays urgent.
-    pub(super) fn further(at: Timestamp, attempts: u32) -> Self {
-        Self::Waits(WorkEnd::go_on(at, attempts))
-    }
-}
-
-impl Reconciled {
-    pub(super) fn of(result: ReconcileResult, end: ClaimEnd) -> Self {
-        Self { end, result }
-    }
-}
-
-/// Why a reconcile came to nothing.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum ReconcileError {
-    /// The claim has ended: another process may work on the cluster.
-    #[error("the claim has ended")]
-    Lost,
-    /// The process ends: another one may go on at once.
-    #[error("the process ends")]
-    ShutsDown,
-    #[error(transparent)]
-    Store(StoreError),
-    #[error("failed to write the ClusterSync")]
-    Show(#[from] WriteError),
-    #[error(transparent)]
-    Prepare(PrepareError),
-    /// This replica lacks the key of the kubeconfig. Another may have it, so nothing is said of the cluster.
-    #[error(transparent)]
-    NoKey(NoCredentials),
-}
-
-impl From<StoreError> for ReconcileError {
-    fn from(error: StoreError) -> Self {
-        if matches!(error, StoreError::LeaseExpired) { Self::Lost } else { Self::Store(error) }
-    }
 }
 
 impl std::ops::Deref for Worker {
@@ -245,23 +158,42 @@ impl Worker {
         }
     }
 
-    /// The database's time is `at` now.
-    pub(super) fn set_clock(&self, at: Timestamp) {
-        let ahead = at.as_millisecond().saturating_sub(Timestamp::now().as_millisecond());
-        self.clock.store(ahead, Ordering::Relaxed);
-    }
-
-    /// The database's time, as far as it is known.
-    pub(super) fn now(&self) -> Timestamp {
-        let ahead = SignedDuration::from_millis(self.clock.load(Ordering::Relaxed));
-        Timestamp::now().checked_add(ahead).unwrap_or(Timestamp::MAX)
-    }
-
     fn expire(&self) {
         let dropped = self.idle.lock().expire(Instant::now());
         drop(dropped);
     }
+}
 
+/// Reconciles under way.
+struct UnderWay {
+    worker: Worker,
+    stopping: CancellationToken,
+    tasks: JoinSet<()>,
+    /// The name of each one's cluster.
+    of: HashMap<Id, String>,
+}
+
+impl UnderWay {
+    fn begin(&mut self, work: Work, slot: ClaimSlot) {
+        let (worker, stopping, cluster) = (self.worker.clone(), self.stopping.clone(), work.name.clone());
+        let task = self.tasks.spawn(async move { worker.work(work, slot, stopping).await });
+        self.of.insert(task.id(), cluster);
+    }
+
+    fn ended(&mut self, ended: Result<(Id, ()), JoinError>) {
+        let (id, panic) = match ended {
+            Ok((id, ())) => (id, None),
+            Err(error) => (error.id(), Some(error)),
+        };
+        let cluster = self.of.remove(&id);
+        if let Some(panic) = panic {
+            let cluster = cluster.unwrap_or_default();
+            tracing::error!(cluster, error = %panic, "a reconcile of a cluster panicked, it is reconciled again when its claim ends: this is a bug");
+        }
+    }
+}
+
+impl Worker {
     /// Reconciles a cluster and ends the claim on it.
     async fn work(&self, work: Work, slot: ClaimSlot, stopping: CancellationToken) {
         let reconciling = Reconciling::begin(&*self.observer, work.waited);
@@ -300,18 +232,6 @@ impl Worker {
         }
     }
 
-    /// Stores what a reconcile came to, and ends its claim.
-    pub(super) async fn end(
-        &self,
-        work: &Work,
-        end: &WorkEnd,
-        writes: &Writes,
-        cluster_row: &ClusterUpdate,
-    ) -> Result<ClaimEnd, ReconcileError> {
-        let is_ready = self.store.end(work, end, writes, cluster_row).await?;
-        Ok(ClaimEnd::Ended(self.queue.ended(is_ready)))
-    }
-
     /// When a cluster is reconciled again after an error.
     fn end_after(&self, work: &Work, error: &ReconcileError) -> ClaimEnd {
         match error {
@@ -342,48 +262,28 @@ impl Worker {
             _ => ClaimEnd::until(ready_at, work.attempts),
         }
     }
-}
 
-struct UnderWay {
-    worker: Worker,
-    stopping: CancellationToken,
-    tasks: JoinSet<()>,
-    /// The name of each one's cluster.
-    of: HashMap<Id, String>,
-}
-
-impl UnderWay {
-    fn begin(&mut self, work: Work, slot: ClaimSlot) {
-        let (worker, stopping, cluster) = (self.worker.clone(), self.stopping.clone(), work.name.clone());
-        let task = self.tasks.spawn(async move { worker.work(work, slot, stopping).await });
-        self.of.insert(task.id(), cluster);
+    /// Stores what a reconcile came to, and ends its claim.
+    pub(super) async fn end(
+        &self,
+        work: &Work,
+        end: &WorkEnd,
+        writes: &Writes,
+        cluster_row: &ClusterUpdate,
+    ) -> Result<ClaimEnd, ReconcileError> {
+        let is_ready = self.store.end(work, end, writes, cluster_row).await?;
+        Ok(ClaimEnd::Ended(self.queue.ended(is_ready)))
     }
 
-    fn ended(&mut self, ended: Result<(Id, ()), JoinError>) {
-        let (id, panic) = match ended {
-            Ok((id, ())) => (id, None),
-            Err(error) => (error.id(), Some(error)),
-        };
-        let cluster = self.of.remove(&id);
-        if let Some(panic) = panic {
-            let cluster = cluster.unwrap_or_default();
-            tracing::error!(cluster, error = %panic, "a reconcile of a cluster panicked, it is reconciled again when its claim ends: this is a bug");
-        }
+    /// The database's time is `at` now.
+    pub(super) fn set_clock(&self, at: Timestamp) {
+        let ahead = at.as_millisecond().saturating_sub(Timestamp::now().as_millisecond());
+        self.clock.store(ahead, Ordering::Relaxed);
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_the_next_pass_of_the_same_demand_goes_on_from_where_one_ended() {
-        let (mut unfinished, of) = (Unfinished::default(), (3, Some(Timestamp::UNIX_EPOCH)));
-        let progress = Progress::begun();
-        for (next, goes_on) in [(of, true), ((4, of.1), false), ((3, None), false)] {
-            unfinished.keep(progress.clone(), of);
-            assert_eq!(unfinished.take(next) == progress, goes_on, "{next:?}");
-            assert_eq!(unfinished.take(of), Progress::default(), "it is taken once");
-        }
+    /// The database's time, as far as it is known.
+    pub(super) fn now(&self) -> Timestamp {
+        let ahead = SignedDuration::from_millis(self.clock.load(Ordering::Relaxed));
+        Timestamp::now().checked_add(ahead).unwrap_or(Timestamp::MAX)
     }
 }

@@ -1,15 +1,18 @@
-//! Whom changes concern. Pure.
+//! What the log says, and whom its changes concern: where the dispatcher goes on ([`Head::step`]), which clusters are asked for because of a
+//! change ([`Concern`]), and what the guard checks before ([`Unchecked`]). A request for a cluster that has nothing to do is harmless, so wherever it is not
+//! certain whom a change concerns, it concerns more clusters.
 
 use std::collections::BTreeSet;
 
+use serde::Deserialize;
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::log::{Change, DocumentState, Facts};
-use super::selection::{selected, weight};
+use super::matching::Audience;
 use crate::documents::Kind;
-use crate::syncset::plan::matching::Audience;
 
+/// Versions are lifted by this much when the database was restored or failed over.
+const LIFT: i64 = 1 << 40;
 /// Most selections of one statement, and most values that all of them compare, which may be done for each cluster. Beyond it, the
 /// changes concern all clusters: asking for all costs less.
 const MOST_SELECTIONS: usize = 200;
@@ -18,22 +21,154 @@ const MOST_VALUES: usize = 1_000;
 /// have the clusters of others asked for.
 const MOST_NAMES: usize = 100_000;
 
+/// The state of the log, as one statement reads it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// Whether the database can be read: it is not being restored, and its versions are its own.
+    pub is_whole: bool,
+    /// The log has all rows above it.
+    pub base: i64,
+    /// The newest version.
+    pub newest: i64,
+    /// Up to where changes were dispatched; 0 before the first start.
+    pub cursor: i64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BatchStep {
+    /// The rows are the next ones.
+    Follow,
+    /// Rows are missing, or nothing was dispatched yet: all clusters are asked for.
+    All {
+        /// Whether the passes are full ones, since clusters may hold objects of transactions that the database has lost.
+        in_full: bool,
+    },
+    /// The versions have another origin, and have to be renumbered first.
+    Renumber,
+}
+
+impl Head {
+    pub fn step(self) -> BatchStep {
+        let Self { is_whole, base, newest, cursor } = self;
+        if !is_whole {
+            BatchStep::Renumber
+        } else if cursor == 0 && newest > 0 {
+            // After a first start nothing was sent by anybody; in a renumbered database something may have been.
+            BatchStep::All { in_full: base >= LIFT }
+        } else if cursor > newest || base / LIFT > cursor / LIFT {
+            // The versions were renumbered since.
+            BatchStep::All { in_full: true }
+        } else if base > cursor {
+            BatchStep::All { in_full: false }
+        } else {
+            BatchStep::Follow
+        }
+    }
+}
+
+/// A row of the log.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    /// None for a kind that only a newer release knows.
+    pub kind: Option<Kind>,
+    pub id: Uuid,
+    pub namespace: String,
+    pub name: String,
+    pub before: DocumentState,
+    pub after: DocumentState,
+}
+
+/// A document before or after a change.
+#[derive(Clone, Debug, PartialEq)]
+pub enum DocumentState {
+    Absent,
+    Present(Facts),
+    /// It can't be read, or the log no longer has it.
+    Unknown,
+}
+
+/// What decides whom a change concerns.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Facts {
+    pub generation: i64,
+    /// A hash of labels, annotations, finalizers and the time of deletion: the metadata that clients change.
+    pub metadata: String,
+    /// A hash of labels.
+    pub labels: String,
+    /// Of a `SyncSet`.
+    pub refs: Option<Value>,
+    /// Of a `SelectorSyncSet`.
+    pub selector: Option<Value>,
+    /// Of a `SelectorSyncSet`.
+    pub namespaces: Option<Value>,
+    /// Whether it has a rollout, which moves clusters to another content.
+    #[serde(default)]
+    pub rolls: bool,
+}
+
+impl Change {
+    /// Whether only the status has changed.
+    pub fn is_of_status_alone(&self) -> bool {
+        match (&self.before, &self.after) {
+            (DocumentState::Present(before), DocumentState::Present(after)) => {
+                before.generation == after.generation && before.metadata == after.metadata
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether it may be of a syncset with a rollout, which may have to begin.
+    pub fn may_begin_a_rollout(&self) -> bool {
+        let is_syncset = matches!(self.kind, Some(Kind::SyncSet | Kind::SelectorSyncSet));
+        is_syncset
+            && match &self.after {
+                DocumentState::Present(after) => after.rolls,
+                DocumentState::Unknown => true,
+                DocumentState::Absent => false,
+            }
+    }
+
+    /// Whether a syncset has only got another content, to which its rollout moves clusters.
+    pub fn is_for_a_rollout(&self) -> bool {
+        match (&self.before, &self.after) {
+            (DocumentState::Present(before), DocumentState::Present(after)) => {
+                let Facts { generation: _, metadata, labels: _, refs, selector, namespaces, rolls } = after;
+                let same = (&before.metadata, &before.refs, &before.selector, &before.namespaces);
+                before.rolls && *rolls && same == (metadata, refs, selector, namespaces)
+            }
+            _ => false,
+        }
+    }
+}
+
+impl DocumentState {
+    /// As the read's statement prints it; `exists` says whether there has to be one.
+    pub fn read(text: Option<&str>, exists: bool) -> Self {
+        match text {
+            Some(text) => serde_json::from_str(text).map_or(Self::Unknown, Self::Present),
+            None if exists => Self::Unknown,
+            None => Self::Absent,
+        }
+    }
+}
+
+/// Whom changes concern.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Concern {
-    pub(super) all: bool,
-    pub(super) clusters: BTreeSet<Uuid>,
-    pub(super) gone: BTreeSet<Uuid>,
+pub struct Concern {
+    pub all: bool,
+    pub clusters: BTreeSet<Uuid>,
+    pub gone: BTreeSet<Uuid>,
     /// Clusters by namespace and name.
-    pub(super) named: BTreeSet<(String, String)>,
+    pub named: BTreeSet<(String, String)>,
     /// All clusters of namespaces.
-    pub(super) namespaces: BTreeSet<String>,
-    pub(super) selections: BTreeSet<Audience>,
+    pub namespaces: BTreeSet<String>,
+    pub selections: BTreeSet<Audience>,
     /// The clusters of the syncsets that map these secrets, by namespace and name.
-    pub(super) secrets: BTreeSet<(String, String)>,
+    pub secrets: BTreeSet<(String, String)>,
 }
 
 impl Concern {
-    pub(super) fn of(changes: &[Change]) -> Self {
+    pub fn of(changes: &[Change]) -> Self {
         let mut concern = Self::default();
         for change in changes {
             concern.add(change);
@@ -41,7 +176,7 @@ impl Concern {
         concern.limited()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         let Self { all, clusters, gone: _, named, namespaces, selections, secrets } = self;
         let is_nobody = clusters.is_empty() && named.is_empty() && namespaces.is_empty();
         !all && is_nobody && selections.is_empty() && secrets.is_empty()
@@ -84,7 +219,7 @@ impl Concern {
     }
 
     /// The clusters that a `SyncSet` names.
-    pub(super) fn add_refs(&mut self, namespace: &str, refs: Option<&Value>) {
+    pub fn add_refs(&mut self, namespace: &str, refs: Option<&Value>) {
         let Some(refs) = refs.filter(|refs| !refs.is_null()) else { return };
         let Some(refs) = refs.as_array() else {
             self.namespaces.insert(namespace.to_owned());
@@ -99,16 +234,16 @@ impl Concern {
     }
 
     /// The clusters that a `SelectorSyncSet` selects.
-    pub(super) fn add_selection(&mut self, selector: Option<&Value>, namespaces: Option<&Value>) {
-        match selected(selector, namespaces) {
+    pub fn add_selection(&mut self, selector: Option<&Value>, namespaces: Option<&Value>) {
+        match Audience::selected(selector, namespaces) {
             Some(selection) => drop(self.selections.insert(selection)),
             None => self.all = true,
         }
     }
 
     /// The same within the limits of a statement.
-    pub(super) fn limited(mut self) -> Self {
-        let requirements: usize = self.selections.iter().map(weight).sum();
+    pub fn limited(mut self) -> Self {
+        let requirements: usize = self.selections.iter().map(Audience::weight).sum();
         self.all |= self.selections.len() > MOST_SELECTIONS || requirements > MOST_VALUES;
         if self.named.len() > MOST_NAMES {
             let named = std::mem::take(&mut self.named);
@@ -120,16 +255,16 @@ impl Concern {
 
 /// What the guard has yet to check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Unchecked {
+pub struct Unchecked {
     /// Syncsets: every version of one is checked, also if only its status has changed.
-    pub(super) syncsets: BTreeSet<Uuid>,
+    pub syncsets: BTreeSet<Uuid>,
     /// Clusters that syncsets may match no more, or again, or whose labels may give objects other names.
-    pub(super) relabelled: BTreeSet<Uuid>,
+    pub relabelled: BTreeSet<Uuid>,
 }
 
 impl Unchecked {
     /// What the guard has to check because of these changes.
-    pub(super) fn of(changes: &[Change]) -> Self {
+    pub fn of(changes: &[Change]) -> Self {
         let mut unchecked = Self::default();
         for change in changes {
             match change.kind {
@@ -141,7 +276,7 @@ impl Unchecked {
         unchecked
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.syncsets.is_empty() && self.relabelled.is_empty()
     }
 }
@@ -365,6 +500,63 @@ mod tests {
             (DocumentState::Unknown, DocumentState::Absent, Unchecked::default()),
         ] {
             assert_eq!(unchecked(Kind::Cluster, before.clone(), after.clone()), expected, "{before:?} {after:?}");
+        }
+    }
+
+    #[test]
+    fn a_document_that_has_to_be_there_and_is_not_readable_is_unknown() {
+        assert_eq!(DocumentState::read(None, false), DocumentState::Absent);
+        assert_eq!(DocumentState::read(None, true), DocumentState::Unknown);
+        assert_eq!(DocumentState::read(Some("{}"), true), DocumentState::Unknown);
+        let text = r#"{"generation": 3, "metadata": "x", "labels": "y", "refs": null, "selector": {"a": 1}, "namespaces": ["*"]}"#;
+        let facts = Facts {
+            generation: 3,
+            metadata: "x".to_owned(),
+            labels: "y".to_owned(),
+            refs: None,
+            selector: Some(serde_json::json!({"a": 1})),
+            namespaces: Some(serde_json::json!(["*"])),
+            rolls: false,
+        };
+        assert_eq!(DocumentState::read(Some(text), true), DocumentState::Present(facts));
+    }
+
+    fn step(base: i64, newest: i64, cursor: i64) -> BatchStep {
+        Head { is_whole: true, base, newest, cursor }.step()
+    }
+
+    #[test]
+    fn a_cursor_between_base_and_newest_is_followed() {
+        for cursor in [10, 15, 20] {
+            assert_eq!(step(10, 20, cursor), BatchStep::Follow);
+        }
+        assert_eq!(step(0, 0, 0), BatchStep::Follow, "an empty log");
+    }
+
+    #[test]
+    fn the_first_start_and_a_gap_ask_for_all_clusters() {
+        assert_eq!(step(0, 20, 0), BatchStep::All { in_full: false });
+        assert_eq!(step(10, 20, 9), BatchStep::All { in_full: false });
+    }
+
+    #[test]
+    fn lost_versions_ask_for_full_passes_of_all_clusters() {
+        assert_eq!(step(10, 20, 21), BatchStep::All { in_full: true });
+        assert_eq!(step(LIFT + 20, LIFT + 20, 20), BatchStep::All { in_full: true });
+        assert_eq!(
+            step(LIFT + 130, LIFT + 130, 600),
+            BatchStep::All { in_full: true },
+            "lost versions were dispatched"
+        );
+        assert_eq!(step(LIFT + 20, LIFT + 30, LIFT + 19), BatchStep::All { in_full: false }, "a later gap");
+        assert_eq!(step(LIFT + 20, LIFT + 30, 0), BatchStep::All { in_full: true }, "the first start after a restore");
+    }
+
+    #[test]
+    fn nothing_is_dispatched_while_the_database_is_being_restored() {
+        for cursor in [0, 5, 15, 25] {
+            let head = Head { is_whole: false, base: 10, newest: 20, cursor };
+            assert_eq!(head.step(), BatchStep::Renumber);
         }
     }
 }

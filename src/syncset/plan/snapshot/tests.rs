@@ -4,12 +4,10 @@ use jiff::Timestamp;
 use serde_json::json;
 use uuid::Uuid;
 
-use super::super::basis::Rechecked;
 use super::*;
 use crate::syncset::plan::name::{ObjectRef, SyncSetName};
 use crate::syncset::plan::reason::Reason;
 use crate::syncset::plan::rows::{ClusterRow, GuardRow, ResultRow};
-use crate::syncset::run::store::StoredCluster;
 
 fn now() -> Timestamp {
     Timestamp::from_second(1_800_000_000).expect("a time")

@@ -1,18 +1,59 @@
-//! Clients of clusters that nobody works on at the moment: kept for a while, so that the next pass needs no new connection.
+//! What is kept of a cluster between two passes: its client, so that the next pass needs no new connection, and how far a pass got that
+//! had to end early.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio::time::Instant;
 use uuid::Uuid;
+
+use super::Read;
+use super::executor::Client;
+use crate::syncset::plan::pass::Progress;
 
 /// How long a client is kept.
 const KEPT_FOR: Duration = Duration::from_mins(1);
 /// Most clients that are kept.
 const MOST: usize = 256;
 
+/// What is kept of a cluster between two passes.
+pub(super) struct KeptClient {
+    pub(super) client: Client,
+    pub(super) unfinished: Unfinished,
+}
+
+/// The progress of a pass that has to go on.
+#[derive(Default)]
+pub(super) struct Unfinished {
+    progress: Progress,
+    of: Demand,
+}
+
+/// The demand for a full pass, and the last one, when a pass began: by these a pass finds out whether it goes on with an earlier one. What
+/// another pass has seen does not count.
+type Demand = (i64, Option<Timestamp>);
+
+impl Read {
+    pub(super) fn demand(&self) -> Demand {
+        (self.snapshot.resyncs, self.snapshot.cluster_row.as_ref().and_then(|cluster_row| cluster_row.last_full))
+    }
+}
+
+impl Unfinished {
+    /// The progress of the pass that goes on. Whatever comes of it, nobody goes on from there again.
+    pub(super) fn take(&mut self, of: Demand) -> Progress {
+        let progress = std::mem::take(&mut self.progress);
+        if self.of == of { progress } else { Progress::default() }
+    }
+
+    pub(super) fn keep(&mut self, progress: Progress, of: Demand) {
+        (self.progress, self.of) = (progress, of);
+    }
+}
+
 /// Clients of type `T` with their clusters' ids, in the order in which they were put back. Pure: time is passed in.
-pub struct IdleClients<T>(VecDeque<(Instant, Uuid, T)>);
+pub(super) struct IdleClients<T>(VecDeque<(Instant, Uuid, T)>);
 
 impl<T> Default for IdleClients<T> {
     fn default() -> Self {
@@ -23,7 +64,7 @@ impl<T> Default for IdleClients<T> {
 impl<T> IdleClients<T> {
     /// Keeps a client that is no longer used. Returns those that are to be dropped for it: an older one of the same cluster, and the
     /// longest idle one if there are too many.
-    pub fn put(&mut self, cluster: Uuid, client: T, now: Instant) -> Vec<T> {
+    pub(super) fn put(&mut self, cluster: Uuid, client: T, now: Instant) -> Vec<T> {
         let mut dropped: Vec<T> = self.take(cluster).into_iter().collect();
         self.0.push_back((now, cluster, client));
         if self.0.len() > MOST {
@@ -33,13 +74,13 @@ impl<T> IdleClients<T> {
     }
 
     /// The client of a cluster, if one is kept: it is in use from now on.
-    pub fn take(&mut self, cluster: Uuid) -> Option<T> {
+    pub(super) fn take(&mut self, cluster: Uuid) -> Option<T> {
         let at = self.0.iter().position(|(_, of, _)| *of == cluster)?;
         self.0.remove(at).map(|(_, _, client)| client)
     }
 
     /// The clients that were idle for long enough, which are to be dropped.
-    pub fn expire(&mut self, now: Instant) -> Vec<T> {
+    pub(super) fn expire(&mut self, now: Instant) -> Vec<T> {
         let mut dropped = Vec::new();
         while self.next_expiry().is_some_and(|expiry| expiry <= now) {
             dropped.extend(self.pop_first());
@@ -48,7 +89,7 @@ impl<T> IdleClients<T> {
     }
 
     /// When the next one has been idle for long enough.
-    pub fn next_expiry(&self) -> Option<Instant> {
+    fn next_expiry(&self) -> Option<Instant> {
         self.0.front().map(|(since, ..)| *since + KEPT_FOR)
     }
 
@@ -102,5 +143,16 @@ mod tests {
         idle.put(id(1), "old", now);
         assert_eq!(idle.put(id(1), "new", now), ["old"]);
         assert_eq!((idle.take(id(1)), idle.0.len()), (Some("new"), 0));
+    }
+
+    #[test]
+    fn only_the_next_pass_of_the_same_demand_goes_on_from_where_one_ended() {
+        let (mut unfinished, of) = (Unfinished::default(), (3, Some(Timestamp::UNIX_EPOCH)));
+        let progress = Progress::begun();
+        for (next, goes_on) in [(of, true), ((4, of.1), false), ((3, None), false)] {
+            unfinished.keep(progress.clone(), of);
+            assert_eq!(unfinished.take(next) == progress, goes_on, "{next:?}");
+            assert_eq!(unfinished.take(of), Progress::default(), "it is taken once");
+        }
     }
 }

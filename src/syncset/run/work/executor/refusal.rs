@@ -108,7 +108,7 @@ impl Failed {
 
 impl Stop {
     /// Of which the document shows as much as the log.
-    pub(super) fn silent(reason: Unreachable, message: String) -> Self {
+    pub(in crate::syncset::run::work) fn silent(reason: Unreachable, message: String) -> Self {
         Self::Silent { reason, shown: message.clone(), logged: message }
     }
 }
