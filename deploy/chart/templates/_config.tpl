@@ -82,6 +82,11 @@
 {{- if and $listen (not (regexMatch "^(127\\.|\\[::1\\]|\\[::ffff:127\\.)" $listen)) }}true{{ end -}}
 {{- end -}}
 
+{{/* The port of the hub's API, if it has one. */}}
+{{- define "towline.hubPort" -}}
+{{- if hasKey .Values.config "hub" }}{{ dig "hub" "listen" "127.0.0.1:7070" .Values.config | regexFind "[0-9]+$" }}{{ end -}}
+{{- end -}}
+
 {{/* Seconds of a duration such as `1m 30s`, rounded up. */}}
 {{- define "towline.seconds" -}}
 {{- $sum := 0 -}}
