@@ -80,6 +80,12 @@ pub enum Error {
     /// The path is not valid in a URL.
     #[error("failed to build the request")]
     Build(#[source] http::Error),
+    /// Nothing was sent, to somebody who may be another one.
+    #[error("the certificate of {server} is of an authority that is not trusted here")]
+    UnknownAuthority {
+        /// Host and port.
+        server: Arc<str>,
+    },
     /// No connection was made; nothing was sent.
     #[error("failed to connect to {server}")]
     Connect {
@@ -106,7 +112,10 @@ pub enum Error {
 impl Error {
     /// Whether the same request may succeed later.
     pub fn is_outage(&self) -> bool {
-        matches!(self, Self::Connect { .. } | Self::Exchange { .. } | Self::NoAnswer { .. })
+        matches!(
+            self,
+            Self::UnknownAuthority { .. } | Self::Connect { .. } | Self::Exchange { .. } | Self::NoAnswer { .. }
+        )
     }
 }
 
@@ -211,7 +220,9 @@ impl Client {
 
     fn lost(&self, source: hyper_util::client::legacy::Error) -> Error {
         let server = Arc::clone(&self.name);
-        if source.is_connect() {
+        if is_unknown_authority(&source) {
+            Error::UnknownAuthority { server }
+        } else if source.is_connect() {
             Error::Connect { server, source: source.into() }
         } else {
             Error::Exchange { server, source: source.into() }
@@ -226,6 +237,19 @@ impl Client {
             Err(source) => Err(source),
         }
     }
+}
+
+/// Whether a handshake failed since nobody that is trusted has signed the server's certificate.
+fn is_unknown_authority(error: &(dyn std::error::Error + 'static)) -> bool {
+    use rustls::CertificateError::{BadSignature, UnknownIssuer};
+    // A known authority's name with another key is another authority.
+    if let Some(rustls::Error::InvalidCertificate(UnknownIssuer | BadSignature)) = error.downcast_ref() {
+        return true;
+    }
+    // What an I/O error holds is not its source.
+    let held = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+    let next = held.map(|held| held as &(dyn std::error::Error + 'static)).or_else(|| error.source());
+    next.is_some_and(is_unknown_authority)
 }
 
 #[cfg(test)]

@@ -10,8 +10,8 @@ use std::time::Duration;
 use axum::Router;
 use axum::middleware::map_response;
 use axum::response::Response;
-use http::header::SERVER;
-use http::{HeaderValue, Request, StatusCode};
+use http::header::{CONNECTION, CONTENT_TYPE, SERVER};
+use http::{HeaderName, HeaderValue, Request, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -37,6 +37,9 @@ pub const RELEASE: &str = concat!("towline/", env!("CARGO_PKG_VERSION_MAJOR"), "
 const BEGINS_WITHIN: Duration = Duration::from_secs(10);
 /// That all connections are in use is logged once in this time.
 const TELL_AGAIN: Duration = Duration::from_mins(1);
+/// What somebody gets who speaks plain HTTP where there is TLS.
+const TLS_ALONE: &str =
+    r#"{"status":400,"title":"it answers over TLS alone: name it https://… (`towline`: --hub https://NAME)"}"#;
 /// Pause after `accept` failed: most likely, the process is out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -166,14 +169,20 @@ impl Service {
         // Otherwise small chunks of a stream would wait for the acknowledgement of earlier ones.
         let _ = stream.set_nodelay(true);
         // To be readable may be a false alarm.
-        self.beginning(stream.peek(&mut [0])).await?;
+        let mut first = [0];
+        self.beginning(stream.peek(&mut first)).await?;
         let mut stream = TimeoutStream::new(stream);
         // Below TLS, which would take a little of what the client does not.
         stream.set_write_timeout(Some(self.limits.longest_stall));
         let stream = Box::pin(stream);
         match &self.acceptor {
-            None => self.speak(stream, peer).await,
-            Some(acceptor) => self.speak(self.beginning(acceptor.accept(stream)).await?, peer).await,
+            None => self.speak(stream, peer, &self.router).await,
+            // A method. TLS begins with 22.
+            Some(_) if first[0].is_ascii_uppercase() => {
+                (self.refused_head)(StatusCode::BAD_REQUEST);
+                self.speak(stream, peer, &Router::new().fallback(without_tls)).await
+            }
+            Some(acceptor) => self.speak(self.beginning(acceptor.accept(stream)).await?, peer, &self.router).await,
         }
     }
 
@@ -191,10 +200,11 @@ impl Service {
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         peer: SocketAddr,
+        router: &Router,
     ) -> Result<(), ConnectionFault> {
         let service = service_fn(|mut request: Request<Incoming>| {
             request.extensions_mut().insert(Peer(peer));
-            self.router.clone().oneshot(request)
+            router.clone().oneshot(request)
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
@@ -229,6 +239,12 @@ fn answered(error: &hyper::Error) -> Option<StatusCode> {
         return Some(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
     }
     (error.is_parse() && !error.is_parse_version_h2()).then_some(StatusCode::BAD_REQUEST)
+}
+
+/// Nothing of the request is used, which may have a token.
+async fn without_tls() -> (StatusCode, [(HeaderName, &'static str); 2], &'static str) {
+    let headers = [(CONTENT_TYPE, "application/problem+json"), (CONNECTION, "close")];
+    (StatusCode::BAD_REQUEST, headers, TLS_ALONE)
 }
 
 /// Whoever has no token is not told which release this is.

@@ -42,6 +42,7 @@ fn post(path: &str) -> Ask<'_> {
 fn kind(error: &Error) -> &'static str {
     match error {
         Error::Address | Error::Proxy | Error::Trust(_) | Error::Build(_) => "settings",
+        Error::UnknownAuthority { .. } => "unknown_authority",
         Error::Connect { .. } => "connect",
         Error::Exchange { .. } => "exchange",
         Error::NoAnswer { .. } => "no_answer",
@@ -185,7 +186,7 @@ async fn a_server_proves_who_it_is_behind_a_proxy_too_and_to_nobody_else_is_post
             assert_eq!(outcome.unwrap().body, Some(Bytes::from_static(b"{}")));
             assert!(arrived.starts_with("POST / HTTP/1.1\r\nidempotency-key"), "{arrived}");
         } else {
-            assert_eq!(kind(&outcome.unwrap_err()), "connect");
+            assert_eq!(kind(&outcome.unwrap_err()), "unknown_authority");
             assert_eq!(arrived, "");
         }
     }

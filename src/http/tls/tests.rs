@@ -114,6 +114,18 @@ async fn both_versions_of_tls_are_spoken_and_requests_follow_each_other() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_speaks_plain_http_is_told_of_tls_and_gets_nothing_else() {
+    let running = start(&Pair::named("hub.test")).await;
+    let _hold = hold_the_clock();
+    let mut stream = TcpStream::connect(running.address).await.unwrap();
+    stream.write_all(b"POST /quick HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\nabc").await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("https://"), "{answer}");
+    assert!(!answer.contains("quick") && !answer.contains("towline/"), "{answer}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_new_certificate_is_served_after_its_files_have_changed() {
     let (first, second) = (Pair::named("hub.test"), Pair::named("hub.test"));
     let mut running = start(&first).await;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use integration::eventually;
+use integration::{Towline, eventually};
 use tokio::process::Command;
 
 use crate::hub::world::{Hub, LIMIT, database, folder, run};
@@ -37,6 +37,19 @@ fn the_api_is_served_over_tls_and_a_new_certificate_is_used_without_a_restart() 
         assert!(is_served(&url, &folder.join("first.crt")).await);
         let plain = Command::new("curl").args(["-sS", "--fail", &hub.url]).output().await.expect("curl is installed");
         assert!(!plain.status.success(), "it was served without TLS: {plain:?}");
+        let get = async |more: &[&str]| {
+            let output = Towline::command([&["get", "clusters"], more].concat()).await.expect("it runs");
+            (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+        };
+        let (first, named) = (path("first.crt"), hub.url.replacen("http", "https", 1));
+        assert_eq!(get(&["--hub", &named, "--certificate-authority", &first]).await.0, Some(0));
+        for (access, expected) in [
+            (&["--hub", hub.url.as_str()][..], "--hub https://NAME"),
+            (&["--hub", named.as_str()], "; --certificate-authority FILE adds one\n"),
+        ] {
+            let (code, told) = get(access).await;
+            assert!(code == Some(1) && told.contains(expected), "{told}");
+        }
         certify(&folder, "second.crt");
         eventually("the new certificate to be used", LIMIT, async || {
             if is_served(&url, &folder.join("second.crt")).await { Ok(()) } else { Err("it is not".to_owned()) }
