@@ -30,7 +30,7 @@ const LONGEST_ORDER: Duration = Duration::from_mins(10);
 /// Largest answer. A report of a thousand sections is far smaller.
 const LARGEST_ANSWER: usize = 64 << 20;
 
-/// Why a request to the daemon failed. Each error but some of `kubectl towline` ends the process with code 1.
+/// Why a request to the daemon failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("failed to read the admin token")]
@@ -140,7 +140,12 @@ impl FromStr for AdminUrl {
 
 impl Error {
     pub fn exit(&self) -> Exit {
-        if let Self::Release(error) = self { error.exit() } else { Exit::Failed }
+        match self {
+            Self::Release(error) => error.exit(),
+            // The file that was named.
+            Self::Token(_) | Self::TokenCharacters => Exit::Usage,
+            _ => Exit::Failed,
+        }
     }
 
     /// Whether the daemon may answer again soon.
@@ -337,7 +342,7 @@ mod tests {
     async fn a_token_file_that_is_not_there_stops_before_anything_is_sent() {
         let gone = Some(Path::new("does-not-exist"));
         let asked = AdminUrl::default().ask(&Method::POST, "/approve/a", gone).await;
-        assert!(matches!(asked, Err(Error::Token(_))), "{asked:?}");
+        assert!(asked.is_err_and(|error| matches!(error, Error::Token(_)) && error.exit() == Exit::Usage));
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub struct HubAccess {
     #[arg(long, value_name = "FILE", env = "TOWLINE_TOKEN_FILE")]
     token_file: Option<PathBuf>,
     /// PEM file of certificate authorities that are trusted besides the system's
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", env = "TOWLINE_CERTIFICATE_AUTHORITY")]
     certificate_authority: Option<PathBuf>,
 }
 
@@ -56,6 +56,9 @@ pub enum Error {
     /// A document is named as none can be.
     #[error("{0}")]
     Name(String),
+    /// A file does not have what it should.
+    #[error("{0}")]
+    Content(String),
     #[error(transparent)]
     Http(#[from] crate::http::Error),
     #[error("the hub answered {status}, and not in JSON: is this its address?")]
@@ -82,13 +85,27 @@ pub fn task(work: impl Future<Output = Result<Exit, Error>> + Send + 'static) ->
     let work = async move {
         work.await.unwrap_or_else(|error| {
             complain_of(&error);
-            Exit::Failed
+            error.exit()
         })
     };
     Order::Task(work.boxed())
 }
 
 impl Error {
+    /// What was typed, and files that were named, are wrong before anything is asked.
+    fn exit(&self) -> Exit {
+        use crate::http::Error as Http;
+        match self {
+            Self::Read { .. }
+            | Self::Token(_)
+            | Self::Name(_)
+            | Self::Http(Http::Address | Http::Proxy | Http::Trust(_)) => Exit::Usage,
+            Self::Content(_) | Self::Http(_) | Self::Answer { .. } | Self::TooLarge | Self::Problem { .. } => {
+                Exit::Failed
+            }
+        }
+    }
+
     /// Whether the hub, or what is before it, may answer again soon.
     pub fn is_outage(&self) -> bool {
         match self {
@@ -96,15 +113,18 @@ impl Error {
             Self::Answer { status, .. } | Self::Problem { status, .. } => {
                 status.is_server_error() || *status == StatusCode::TOO_MANY_REQUESTS
             }
-            Self::Read { .. } | Self::Token(_) | Self::Name(_) | Self::TooLarge => false,
+            Self::Read { .. } | Self::Token(_) | Self::Name(_) | Self::Content(_) | Self::TooLarge => false,
         }
     }
 }
 
 pub fn complain_of(error: &Error) {
-    let is_unconnected = matches!(error, Error::Http(crate::http::Error::Connect { .. }));
     let is_found = FORWARDED.try_with(|_| ()).is_ok();
-    let hint = if is_unconnected && !is_found { "; --hub URL names another hub" } else { "" };
+    let hint = match error {
+        Error::Http(crate::http::Error::UnknownAuthority { .. }) => "; --certificate-authority FILE adds one",
+        Error::Http(crate::http::Error::Connect { .. }) if !is_found => "; --hub URL names another hub",
+        _ => "",
+    };
     complain(&format!("{}{hint}", full_text(error)));
 }
 
@@ -114,15 +134,23 @@ pub fn path_of(kind: Kind, namespace: Option<&str>, name: &str) -> Result<String
         (Some(_), Some(_)) => return Err(Error::Name("the namespace is given twice".to_owned())),
         (None, namespace) => (namespace, name),
     };
-    if !is_subdomain(name) || namespace.is_some_and(|namespace| !is_label(namespace)) {
-        return Err(Error::Name("a name is a DNS subdomain, and a namespace a DNS label".to_owned()));
+    if !is_subdomain(name) {
+        return Err(Error::Name(format!("{name:?} is no name: a name is a DNS subdomain, such as west-1")));
     }
+    namespace.map(check_namespace).transpose()?;
     match (kind.is_namespaced(), namespace) {
         (true, Some(namespace)) => Ok(format!("/v1/{}/{namespace}/{name}", kind.plural())),
         (false, None) => Ok(format!("/v1/{}/{name}", kind.plural())),
         (true, None) => Err(Error::Name(format!("{} have a namespace: NAMESPACE/NAME", kind.plural()))),
         (false, Some(_)) => Err(Error::Name(format!("{} have no namespace", kind.plural()))),
     }
+}
+
+fn check_namespace(namespace: &str) -> Result<(), Error> {
+    if is_label(namespace) {
+        return Ok(());
+    }
+    Err(Error::Name(format!("{namespace:?} is no namespace: a namespace is a DNS label, such as team-a")))
 }
 
 /// A text as part of a query.
@@ -239,10 +267,11 @@ fn warning(value: &HeaderValue) -> Option<String> {
 }
 
 /// The filters of a list as a query that begins with `&`, or is empty.
-pub fn filters(namespace: Option<&str>, selector: Option<&str>) -> String {
+pub fn filters(namespace: Option<&str>, selector: Option<&str>) -> Result<String, Error> {
+    namespace.map(check_namespace).transpose()?;
     let given = [("namespace", namespace), ("labelSelector", selector)];
     let given = given.into_iter().filter_map(|(parameter, value)| Some((parameter, value?)));
-    given.fold(String::new(), |query, (parameter, value)| query + "&" + parameter + "=" + &encode(value))
+    Ok(given.fold(String::new(), |query, (parameter, value)| query + "&" + parameter + "=" + &encode(value)))
 }
 
 /// The document or problem of an answer.
@@ -293,6 +322,8 @@ mod tests {
         ] {
             assert_eq!(path(kind, namespace, name), None, "{namespace:?} {name}");
         }
+        assert_eq!(filters(Some("foo"), Some("a=b")).ok(), Some("&namespace=foo&labelSelector=a%3Db".to_owned()));
+        assert!(filters(Some("Foo"), None).is_err());
     }
 
     #[test]

@@ -187,9 +187,9 @@ async fn get(command: GetCommand) -> Result<Exit, Error> {
     let GetCommand { kind, name, namespace, selector, watch, format: Format { output }, access } = command;
     let client = HubClient::new(&access).await?;
     let path = name.as_deref().map(|name| path_of(kind, namespace.as_deref(), name)).transpose()?;
-    let filters = filters(namespace.as_deref(), selector.as_deref());
+    let filters = filters(namespace.as_deref(), selector.as_deref())?;
     if watch {
-        let filters = path.as_deref().map_or(filters, of_one);
+        let filters = path.as_deref().map_or(Ok(filters), of_one)?;
         return follow(&client, kind, &filters, output).await;
     }
     let document = if let Some(path) = &path {
@@ -214,13 +214,13 @@ async fn get(command: GetCommand) -> Result<Exit, Error> {
 }
 
 /// The filters that a document alone has, by its path.
-fn of_one(path: &str) -> String {
+fn of_one(path: &str) -> Result<String, Error> {
     let mut parts = path.rsplit('/');
     let (name, namespace) = (parts.next().unwrap_or_default(), parts.next());
     let selector = format!("&fieldSelector={}", encode(&format!("metadata.name={name}")));
     // The path of what has no namespace has the kind in its place.
     let namespace = namespace.filter(|_| path.matches('/').count() == 4);
-    filters(namespace, None) + &selector
+    Ok(filters(namespace, None)? + &selector)
 }
 
 /// Prints what is there and each change once, and continues where a watch has ended: its replica may have been restarted.

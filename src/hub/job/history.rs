@@ -9,7 +9,7 @@ use super::client::kind;
 use crate::documents::Kind;
 use crate::job::JobList;
 use crate::job::check::say;
-use crate::job::client::{Error, HubAccess, HubClient, encode, path_of, task};
+use crate::job::client::{Error, HubAccess, HubClient, encode, filters as of_list, path_of, task};
 use crate::job::command::{Exit, JobCommand, complain};
 use crate::job::output::{Output, one_line, plain, yaml};
 
@@ -40,9 +40,6 @@ struct HistoryCommand {
     /// Most records, the newest ones; all by default
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
-    /// One record a line as JSON: the same as -o json
-    #[arg(long, conflicts_with = "output")]
-    json: bool,
     /// Output format: json has one record a line, name only the documents
     #[arg(short, long, value_name = "FORMAT", default_value = "table")]
     output: Output,
@@ -63,8 +60,7 @@ fn since(text: &str) -> Result<Timestamp, String> {
 }
 
 async fn history(command: HistoryCommand) -> Result<Exit, Error> {
-    let HistoryCommand { kind, name, namespace, since, limit, json, output, access } = command;
-    let output = if json { Output::Json } else { output };
+    let HistoryCommand { kind, name, namespace, since, limit, output, access } = command;
     let since = since.map(|since| format!("&since={}", encode(&since.to_string()))).unwrap_or_default();
     let filters = filters(kind, name.as_deref(), namespace.as_deref())? + &since;
     let client = HubClient::new(&access).await?;
@@ -90,7 +86,7 @@ async fn history(command: HistoryCommand) -> Result<Exit, Error> {
 /// The part of the query that says what the records are about.
 fn filters(kind: Option<Kind>, name: Option<&str>, namespace: Option<&str>) -> Result<String, Error> {
     let (Some(kind), Some(name)) = (kind, name) else {
-        return Ok(namespace.map(|namespace| format!("&namespace={}", encode(namespace))).unwrap_or_default());
+        return of_list(namespace, None);
     };
     // It checks them, too.
     let path = path_of(kind, namespace, name)?;

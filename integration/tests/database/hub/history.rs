@@ -148,7 +148,7 @@ fn each_change_of_a_document_tells_who_made_it_and_how_it_differs_and_no_sealed_
         assert!(told.contains(" ada from 127.0.0.1 create Cluster/team-a/west"), "{told}");
         assert!(told.contains("\n    /labels/env: \"test\" → \"prod\"\n"), "{told}");
         assert!(told.contains("\n    kubeconfig: changed, not shown\n"), "{told}");
-        let (_, lines, _) = world.command("bob", &["-n", "team-a", "--json", "--limit", "3"]).await;
+        let (_, lines, _) = world.command("bob", &["-n", "team-a", "-o", "json", "--limit", "3"]).await;
         let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
         assert_eq!(lines, world.records("bob", "namespace=team-a&limit=3").await);
     });

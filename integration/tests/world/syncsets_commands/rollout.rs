@@ -239,7 +239,7 @@ async fn through_kubectl_it_is_the_same(stage: &Stage, reader: &str, writer: &st
             "SyncSet/foo/base\n",
             "",
         ),
-        (&["get", "syncset", "base", "--token-file", reader], 1, "", "NAMESPACE/NAME"),
+        (&["get", "syncset", "base", "--token-file", reader], 2, "", "NAMESPACE/NAME"),
         (
             &["explain", "foo/west", "ConfigMap/default/site", "--token-file", reader],
             0,

@@ -50,7 +50,7 @@ pub(super) async fn diff(command: DiffCommand) -> Result<Exit, Error> {
     let text = std::fs::read(path).map_err(|source| Error::Read { path: path.clone(), source })?;
     let manifests = manifests_of_yaml(&text).map_err(|problem| of_file(&problem))?;
     if manifests.is_empty() {
-        return Err(Error::Name("the file has no document".to_owned()));
+        return Err(Error::Content("the file has no document".to_owned()));
     }
     let client = HubClient::new(&command.access).await?;
     let query = if command.all { "all=true".to_owned() } else { format!("sample={}", command.sample) };
@@ -149,7 +149,7 @@ fn of_document(name: &str, error: Error) -> Error {
 }
 
 fn of_file(problem: &Problem) -> Error {
-    Error::Name(format!("the file can't be read: {}", faults(problem)))
+    Error::Content(format!("the file can't be read: {}", faults(problem)))
 }
 
 fn faults(problem: &Problem) -> String {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::of_mounted;
-use crate::job::client::{Error, HubAccess, HubClient, encode};
+use crate::job::client::{Error, HubAccess, HubClient, filters};
 use crate::job::command::Exit;
 use crate::job::output::{Format, Output, aligned, one_line};
 
@@ -32,7 +32,7 @@ pub(super) struct FailuresCommand {
 
 pub(super) async fn failures(command: FailuresCommand) -> Result<Exit, Error> {
     let client = HubClient::new(&command.access).await?;
-    let namespace = command.namespace.map(|namespace| format!("&namespace={}", encode(&namespace))).unwrap_or_default();
+    let namespace = filters(command.namespace.as_deref(), None)?;
     let path = format!("/v1/syncset-failures?limit={}{namespace}", command.limit);
     let answer = client.get(&path).await.map_err(of_mounted)?;
     let output = command.format.output;

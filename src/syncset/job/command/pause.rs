@@ -81,7 +81,7 @@ fn length(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
         Ok(length) if length.is_zero() => Err("a pause of no length is none".to_owned()),
         Ok(length) => Ok(length),
-        Err(error) => Err(format!("{error}: a length of time is such as 2h or 90m")),
+        Err(_) => Err("not a length of time such as 2h or 90m".to_owned()),
     }
 }
 

@@ -39,7 +39,7 @@ impl Which {
     pub(super) fn chosen(&self) -> Result<Chosen, Error> {
         match &self.given.cluster {
             Some(cluster) => Ok(Chosen::One(path_of(Kind::Cluster, self.namespace.as_deref(), cluster)?)),
-            None => Ok(Chosen::Many(filters(self.namespace.as_deref(), self.given.selector.as_deref()))),
+            None => Ok(Chosen::Many(filters(self.namespace.as_deref(), self.given.selector.as_deref())?)),
         }
     }
 }
