@@ -1,5 +1,6 @@
 //! The commands of the hub: `towline hub` and what maintains its database, and those that are clients of the API.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use futures::FutureExt;
@@ -37,7 +38,7 @@ With one of these, SyncSets are applied to clusters, too:
 
 /// What `towline migrate` reads of them.
 const MIGRATE_VARIABLES: &str = "\
-Required variable:
+Required variable without --config:
   POSTGRES_PARAMS    The database: host=db dbname=hub user=me password=…, or postgres://me:password@db/hub";
 
 /// `towline hub`.
@@ -57,52 +58,54 @@ enum HubTask {
         /// Only count the sealed fields by key, and exit with 1 if one does not use the first key
         #[arg(long)]
         check: bool,
-        /// How to print the counts.
         #[command(flatten)]
-        format: Format,
+        hub: OfHub,
     },
     /// Put all further versions above those that there were, after the snapshot of a disk was restored
-    Renumber(Format),
+    Renumber(OfHub),
+}
+
+/// The hub whose database a command is about.
+#[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
+struct OfHub {
+    /// The configuration file of the hub's daemon; without it, variables tell the same as to `towline hub`
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    format: Format,
 }
 
 /// `towline migrate`.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 struct MigrateCommand {
     /// What to do instead of migrating.
     #[command(subcommand)]
     task: Option<MigrateTask>,
     #[command(flatten)]
-    format: Format,
+    hub: OfHub,
 }
 
 /// What else there is to do with the schema.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Subcommand)]
 enum MigrateTask {
     /// Show the version of the schema, and exit with 1 if migrations are missing
-    Status(Format),
+    Status(OfHub),
 }
 
 pub fn commands() -> Vec<JobCommand> {
     let hub = |command: HubCommand, jobs: &JobList| {
-        let config = alone(config::environment(), *jobs)?;
         Ok(match command.task {
-            None => Order::Run(Box::new(config)),
-            Some(HubTask::RotateKey { check, format: Format { output } }) => {
-                on_section(section(&config), move |hub| rotate_key(hub, check, output).boxed())
+            None => Order::Run(Box::new(alone(config::environment(), *jobs)?)),
+            Some(HubTask::RotateKey { check, hub }) => {
+                hub.on(*jobs, move |hub, output| rotate_key(hub, check, output).boxed())?
             }
-            Some(HubTask::Renumber(Format { output })) => {
-                on_section(section(&config), move |hub| renumber(hub, output).boxed())
-            }
+            Some(HubTask::Renumber(hub)) => hub.on(*jobs, |hub, output| renumber(hub, output).boxed())?,
         })
     };
-    let migrate = |command: MigrateCommand, jobs: &JobList| {
-        let config = alone(config::environment(), *jobs)?;
-        Ok(match command.task {
-            None => on_section(section(&config), move |hub| migrate(hub, command.format.output).boxed()),
-            Some(MigrateTask::Status(Format { output })) => {
-                on_section(section(&config), move |hub| status(hub, output).boxed())
-            }
-        })
+    let migrate = |command: MigrateCommand, jobs: &JobList| match command.task {
+        None => command.hub.on(*jobs, |hub, output| migrate(hub, output).boxed()),
+        Some(MigrateTask::Status(hub)) => hub.on(*jobs, |hub, output| status(hub, output).boxed()),
     };
     let mut commands = vec![
         JobCommand::new("hub", "Run the hub alone, or with syncsets, configured by the environment", hub)
@@ -115,11 +118,23 @@ pub fn commands() -> Vec<JobCommand> {
     commands
 }
 
-fn on_section(section: Option<&HubConfig>, task: impl FnOnce(HubConfig) -> BoxFuture<'static, Exit>) -> Order {
-    match section.cloned() {
-        Some(section) => Order::Task(task(section)),
-        // `alone` always has the section.
-        None => Order::Task(async { Exit::Usage }.boxed()),
+impl OfHub {
+    fn on(
+        self,
+        jobs: JobList,
+        task: impl FnOnce(HubConfig, Output) -> BoxFuture<'static, Exit>,
+    ) -> Result<Order, Error> {
+        let config = match &self.config {
+            Some(file) => jobs.load(file)?,
+            None => alone(config::environment(), jobs)?,
+        };
+        Ok(Order::Task(match section(&config).cloned() {
+            Some(section) => task(section, self.format.output),
+            None => {
+                complain("the configuration has no [hub]");
+                async { Exit::Usage }.boxed()
+            }
+        }))
     }
 }
 
@@ -187,7 +202,7 @@ async fn renumber(config: HubConfig, output: Output) -> Exit {
 
 async fn rotate_key(config: HubConfig, check: bool, output: Output) -> Exit {
     let Some(keys) = config.keys() else {
-        complain("TOWLINE__HUB__KEYS_FILE is required: the file with the keys");
+        complain("`keys_file` of [hub] is required (TOWLINE__HUB__KEYS_FILE): the file with the keys");
         return Exit::Usage;
     };
     if let Some(fault) = keys.fault().borrow().as_deref() {
