@@ -88,6 +88,7 @@ impl Config {
     /// Reads a document, and collects its faults.
     pub fn walk(root: BTreeMap<String, Node>, jobs: &[&dyn Job], faults: &mut Vec<Fault>) -> Self {
         let mut config = Self::default();
+        let of_variables = of_variables(&root);
         let mut fields = Fields::of("", root, faults);
         if let Some(daemon) = fields.nested("daemon") {
             config.daemon = DaemonConfig::read(daemon);
@@ -132,7 +133,35 @@ impl Config {
             let inferred = || ClusterConfig::new(ClusterAccess::Inferred);
             config.clusters.entry(default).or_insert_with(inferred);
         }
+        name_variables(&of_variables, faults);
         config
+    }
+}
+
+/// The tables that come from variables alone, each with one of them.
+fn of_variables(root: &BTreeMap<String, Node>) -> Vec<(String, String)> {
+    let tables = root.iter().flat_map(|(key, node)| match node {
+        Node::Table(clusters) if key == "clusters" => {
+            clusters.iter().map(|(name, cluster)| (format!("{key}.{name}"), cluster)).collect()
+        }
+        Node::Table(_) => vec![(key.clone(), node)],
+        _ => Vec::new(),
+    });
+    tables.filter_map(|(table, node)| Some((table, node.variable()?.to_owned()))).collect()
+}
+
+/// Whoever has set a variable for another file does not know that it makes a table here, of which the rest is missing.
+fn name_variables(of_variables: &[(String, String)], faults: &mut [Fault]) {
+    for fault in faults {
+        let is_of =
+            |table: &str| fault.path.strip_prefix(table).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+        let Some((table, variable)) = of_variables.iter().find(|(table, _)| is_of(table)) else { continue };
+        let allowed = match &mut fault.problem {
+            Problem::Missing { allowed } => allowed,
+            Problem::Value { found, allowed, .. } if !found.contains("(from ") => allowed,
+            _ => continue,
+        };
+        *allowed = format!("{allowed}; `{table}` is there by variables alone, such as {variable}");
     }
 }
 

@@ -82,8 +82,9 @@ impl Sections for SyncsetSection {
 
     fn check(&self, whole: &Whole<'_>, faults: &mut Vec<Fault>) {
         if self.0.is_some() && !whole.present.contains(&HUB) {
-            let allowed = "the section `[hub]`, on whose documents `[syncsets]` works".to_owned();
-            faults.push(Fault::new(HUB, Problem::Missing { allowed }));
+            let allowed = "beside `[hub]`, on whose documents it works".to_owned();
+            let found = "no section `[hub]`".to_owned();
+            faults.push(Fault::new(SYNCSETS, Problem::Value { found, allowed, suggestion: None }));
         }
     }
 

@@ -44,6 +44,31 @@ fn with_section(keys: &str) -> String {
     )
 }
 
+/// It may be meant for another file, which has the rest.
+#[test]
+fn a_variable_that_makes_a_table_by_itself_is_named_with_what_is_missing() {
+    for (variable, value, table) in [
+        ("TOWLINE__HUB__LISTEN", "127.0.0.1:7070", "hub"),
+        ("TOWLINE__STATUS_SYNC__NOTIFY", "true", "status_sync"),
+        ("TOWLINE__INVENTORY__CONTEXT_NAME", "west", "inventory"),
+        ("TOWLINE__SYNCSETS__MAX_IN_FLIGHT", "5", "syncsets"),
+        ("TOWLINE__ELECTION__LEASE_DURATION", "20s", "election"),
+        ("TOWLINE__CLUSTERS__EU_WEST__MAX_IN_FLIGHT", "5", "clusters.eu-west"),
+    ] {
+        let read = crate::jobs::JOBS.parse("", [(variable.to_owned(), value.to_owned())]);
+        let Err(Error::Invalid(faults)) = read else { panic!("{variable}: {read:?}") };
+        assert!(!faults.is_empty(), "{variable}");
+        for fault in faults.as_slice() {
+            let named = format!("; `{table}` is there by variables alone, such as {variable}");
+            assert!(fault.path.starts_with(table) && fault.to_string().ends_with(&named), "{fault}");
+        }
+    }
+    let of_file = "[hub]\nmigrate = false\n";
+    let read = crate::jobs::JOBS.parse(of_file, [("TOWLINE__HUB__LISTEN".to_owned(), "127.0.0.1:7070".to_owned())]);
+    let Err(Error::Invalid(faults)) = read else { panic!("{read:?}") };
+    assert!(!faults.to_string().contains("TOWLINE__"), "{faults}");
+}
+
 #[test]
 fn clusters_and_brokers_that_nothing_uses_are_warned_of() {
     let hub = "[hub]\ndatabase_url = \"postgres://hub@db/hub\"\namqp_url = \"amqp://broker\"\n";
@@ -264,7 +289,7 @@ name = \"databases\"
 
 #[test]
 fn syncsets_need_the_hub_and_a_faulty_one_is_not_missing() {
-    let missing = "hub: missing; allowed: the section `[hub]`, on whose documents `[syncsets]` works";
+    let missing = "syncsets: found no section `[hub]`; allowed: beside `[hub]`, on whose documents it works";
     assert_eq!(told("[syncsets]\n"), [missing]);
     let faulty = told("[syncsets]\n[hub]\ndatabase_url = \"hostt=foo\"\n");
     assert!(faulty.len() == 1 && faulty[0].starts_with("hub.database_url: "), "{faulty:?}");
