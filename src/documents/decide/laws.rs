@@ -55,7 +55,7 @@ fn own_fields(kind: Kind) -> BoxedStrategy<Value> {
         _ => (prop::option::of(texts(3)), prop::collection::vec(json_value(), 0..3))
             .prop_map(|(labels, values)| {
                 let resource = |(index, value)| {
-                    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("c{index}")}, "data": value})
+                    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("c{index}"), "namespace": "a"}, "data": value})
                 };
                 let resources: Vec<_> = values.into_iter().enumerate().map(resource).collect();
                 json!({"spec": {"clusterSelector": labels.map(|labels| json!({"matchLabels": labels})), "resources": resources}})

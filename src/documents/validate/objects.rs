@@ -18,6 +18,34 @@ use crate::yaml::unescape;
 const FORBIDDEN_GROUP: &str = "authorization.openshift.io";
 const FORBIDDEN_KINDS: [&str; 5] = ["Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", "SubjectAccessReview"];
 
+/// Kinds of every cluster that have namespaces, by group. Of others only the cluster knows.
+const NAMESPACED: [(&str, &[&str]); 8] = [
+    (
+        "",
+        &[
+            "ConfigMap",
+            "Endpoints",
+            "Event",
+            "LimitRange",
+            "PersistentVolumeClaim",
+            "Pod",
+            "PodTemplate",
+            "ReplicationController",
+            "ResourceQuota",
+            "Secret",
+            "Service",
+            "ServiceAccount",
+        ],
+    ),
+    ("apps", &["ControllerRevision", "DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"]),
+    ("autoscaling", &["HorizontalPodAutoscaler"]),
+    ("batch", &["CronJob", "Job"]),
+    ("coordination.k8s.io", &["Lease"]),
+    ("networking.k8s.io", &["Ingress", "NetworkPolicy"]),
+    ("policy", &["PodDisruptionBudget"]),
+    ("rbac.authorization.k8s.io", &["Role", "RoleBinding"]),
+];
+
 /// What names and namespaces in paths of requests have to be.
 pub const PATH_SEGMENT: &str = "a name of at most 253 characters that is not \".\" or \"..\" and has no / and no %";
 /// Most bytes of what identifies an object: Kubernetes allows no longer names of nearly all kinds, and it is part of an index's key.
@@ -125,7 +153,7 @@ pub(super) fn resources(
         }
         pointers::check(metadata, &metadata_path, are_templates, faults);
         let name = name(metadata, &metadata_path, are_templates, faults);
-        let namespace = namespace(metadata, &metadata_path, are_templates, faults);
+        let namespace = namespace(metadata, group_and_kind, &metadata_path, are_templates, faults);
         if let (Some((group, kind)), Some(name)) = (group_and_kind, name) {
             seen.note((group, kind, namespace.unwrap_or_default(), name), &path, faults);
         }
@@ -281,14 +309,23 @@ pub(super) fn name<'v>(
     None
 }
 
-/// The namespace of an object, if it has one.
+/// The namespace of an object of this group and kind, if it has one.
 pub(super) fn namespace<'v>(
     fields: &'v Map<String, Value>,
+    of: Option<(&str, &str)>,
     parent: &Path<'_>,
     is_template: bool,
     faults: &mut Faults,
 ) -> Option<&'v str> {
-    let namespace = text(fields, "namespace", parent, faults).filter(|namespace| !namespace.is_empty())?;
+    let found = text(fields, "namespace", parent, faults);
+    let is_left_out = found.is_some_and(str::is_empty) || fields.get("namespace").is_none_or(Value::is_null);
+    let is_namespaced = |group, kind| NAMESPACED.iter().any(|(of, kinds)| *of == group && kinds.contains(&kind));
+    // The syncset would fail on each cluster.
+    if let Some((_, kind)) = of.filter(|(group, kind)| is_left_out && is_namespaced(*group, *kind)) {
+        let allowed = format!("a namespace of the clusters: a {kind} has one, and none is assumed");
+        faults.add(&parent.field("namespace"), "missing", allowed);
+    }
+    let namespace = found.filter(|namespace| !namespace.is_empty())?;
     if !(is_path_segment(namespace) || is_template && namespace.contains("{{")) {
         faults.add(&parent.field("namespace"), shown(namespace), PATH_SEGMENT);
     }

@@ -230,7 +230,7 @@ fn every_fault_of_a_resource_is_found() {
              "spec": [{"$setElementOrder/containers": [], "$deleteFromPrimitiveList/x": [], "$retainKeys": []}]},
             resource("v1", "Pod", json!({"name": "c", "labels": {"a": 1.1, "b": null, "c": "1"}, "annotations": [],
                 "ownerReferences": [{"uid": "canary"}]})),
-            resource("v1", "Pod", json!({"name": "d", "labels": null, "ownerReferences": []})),
+            resource("v1", "Pod", json!({"name": "d", "namespace": "", "labels": null, "ownerReferences": []})),
         ], "secretMappings": [{"sourceRef": {"name": "a"}, "targetRef": {"name": "s", "namespace": "n"}},
                               {"sourceRef": {"name": "b"}, "targetRef": {"name": "s", "namespace": "n"}}]}),
     );
@@ -254,9 +254,12 @@ fn every_fault_of_a_resource_is_found() {
             ("/spec/resources/10/spec/0/$deleteFromPrimitiveList~1x", "a directive of strategic merge patches"),
             ("/spec/resources/10/spec/0/$retainKeys", "a directive of strategic merge patches"),
             ("/spec/resources/10/spec/0/$setElementOrder~1containers", "a directive of strategic merge patches"),
+            ("/spec/resources/10/metadata/namespace", "missing"),
             ("/spec/resources/11/metadata/labels/a", "1.1"),
             ("/spec/resources/11/metadata/annotations", "a list"),
             ("/spec/resources/11/metadata/ownerReferences", "owners of the object"),
+            ("/spec/resources/11/metadata/namespace", "missing"),
+            ("/spec/resources/12/metadata/namespace", "missing"),
             ("/spec/secretMappings/1/targetRef", "Secret \"n/s\" again"),
         ]
     );
@@ -270,6 +273,36 @@ fn every_fault_of_a_resource_is_found() {
     let found = spec(Kind::SyncSet, versions).err().unwrap_or_default();
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].pointer, "/spec/resources/1");
+}
+
+/// Of other kinds the clusters know whether they have namespaces, and templates may make one.
+#[test]
+fn the_namespace_of_a_kind_that_has_one_on_each_cluster_is_not_left_out() {
+    let resource = |version: &str, kind: &str, metadata: Value| {
+        json!({"enableResourceTemplates": true,
+        "resources": [{"apiVersion": version, "kind": kind, "metadata": metadata}]})
+    };
+    let patch = |kind: &str| json!({"patches": [{"apiVersion": "v1", "kind": kind, "name": "a", "patch": "a: 1"}]});
+    let expected = "a namespace of the clusters: a ConfigMap has one, and none is assumed";
+    for (given, fault) in [
+        (resource("v1", "ConfigMap", json!({"name": "a"})), Some("/spec/resources/0/metadata/namespace")),
+        (
+            resource("v1", "ConfigMap", json!({"name": "a", "namespace": null})),
+            Some("/spec/resources/0/metadata/namespace"),
+        ),
+        (resource("v1", "ConfigMap", json!({"name": "a", "namespace": "{{ .Name }}"})), None),
+        (resource("v1", "Namespace", json!({"name": "a"})), None),
+        (resource("example.com/v1", "ConfigMap", json!({"name": "a"})), None),
+        (patch("ConfigMap"), None),
+    ] {
+        let found = spec(Kind::SyncSet, given.clone()).err().unwrap_or_default();
+        let told: Vec<_> =
+            found.iter().map(|fault| (fault.pointer.as_str(), fault.allowed.as_deref().unwrap_or_default())).collect();
+        assert_eq!(told, fault.map(|pointer| (pointer, expected)).into_iter().collect::<Vec<_>>(), "{given}");
+    }
+    for (version, kind) in [("apps/v1", "Deployment"), ("rbac.authorization.k8s.io/v1", "Role"), ("batch/v1", "Job")] {
+        assert!(spec(Kind::SyncSet, resource(version, kind, json!({"name": "a"}))).is_err(), "{kind}");
+    }
 }
 
 #[test]
@@ -339,7 +372,8 @@ fn kinds_that_openshift_keeps_for_old_clients_are_no_resources() {
     for (group, is_allowed) in [("authorization.openshift.io", false), ("rbac.authorization.k8s.io", true)] {
         for kind in ["Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", "SubjectAccessReview"] {
             let api_version = format!("{group}/v1");
-            let resource = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "a"}});
+            let resource =
+                json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "a", "namespace": "b"}});
             let found = spec(Kind::SyncSet, json!({"resources": [resource]})).err().unwrap_or_default();
             let pointers: Vec<_> = found.iter().map(|fault| fault.pointer.as_str()).collect();
             assert_eq!(pointers.is_empty(), is_allowed, "{group} {kind}: {pointers:?}");
