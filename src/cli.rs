@@ -250,8 +250,9 @@ mod tests {
         assert_eq!(of("towline status databases --exit-code"), Some((Some("databases".to_owned()), None)));
         for option in ["--tree", "--watch"] {
             assert_eq!(of(&format!("towline status databases hu/orders-0 {option}")), None);
-            assert_eq!(of(&format!("towline status databases {option}")), None);
         }
+        assert_eq!(of("towline status databases --tree"), None);
+        assert_eq!(of("towline status databases -w"), Some((Some("databases".to_owned()), None)));
         assert_eq!(of("towline status databases hu/orders-0 --exit-code"), None);
         assert_eq!(of("towline status --watch --exit-code"), None);
     }
@@ -377,6 +378,8 @@ mod tests {
             ("lease", "Renew one lease while a pod is ready"),
             ("status-sync", "Run status sync alone, configured by the environment"),
             ("release", "Take a finalizer off that no section of a configuration owns any more"),
+            ("explain", "Show what is known of an object: of a section of a daemon, or on a cluster of syncsets"),
+            ("resync", "Compare clusters with everything that syncsets want of them, or send Helm releases again, now"),
         ] {
             let found = help.lines().any(|line| line.trim_start().starts_with(name) && line.contains(about));
             assert!(found, "{name}: {about} is not in\n{help}");

@@ -71,7 +71,7 @@ pub enum Remote {
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
 pub struct StatusCommand {
     /// Only this section
-    #[arg(value_parser = section_name, conflicts_with_all = ["tree", "watch"])]
+    #[arg(value_parser = section_name, conflicts_with = "tree")]
     pub section: Option<SectionName>,
     /// Only this object of the section, also if it is not among those that are listed: NAMESPACE/NAME, or NAME of what has no namespace
     #[arg(conflicts_with_all = ["tree", "exit_code", "watch"])]
@@ -191,8 +191,8 @@ impl Remote {
                     _ => table::objects_of(section.as_str(), &found).unwrap_or_else(|| lines(&found)),
                 })
             }
-            Self::Status(StatusCommand { format, tree, watch: true, .. }) => {
-                return watch::watch(daemon, format.output, *tree, out).await;
+            Self::Status(StatusCommand { section, format, tree, watch: true, .. }) => {
+                return watch::watch(daemon, section.as_ref(), format.output, *tree, out).await;
             }
             Self::Status(command) => {
                 let mut status = daemon.ask(&Method::GET, "/status", None).await?;

@@ -214,6 +214,8 @@ fn section_rows(sections: &[(&String, &Value)], is_wide: bool) -> String {
         let overview = |key: &str| section.get("overview").and_then(|overview| overview.get(key));
         let in_step = match section.get("state").and_then(Value::as_str) {
             Some("elsewhere") | None => NOTHING.to_owned(),
+            // Such as a hub, which has no objects.
+            Some(_) if overview("total") == Some(&Value::from(0)) => NOTHING.to_owned(),
             Some(_) => format!("{}/{}", plain(overview("in_step")), plain(overview("total"))),
         };
         let mut row = vec![
@@ -458,6 +460,17 @@ hu/queue-2    queues      failing    3s    spec.n: 502 > 100 → change it on th
 towline 0.1.0, started 3h ago
 ";
         assert_eq!(status(&document(), false, false), expected);
+    }
+
+    #[test]
+    fn a_section_without_objects_has_no_count_of_them() {
+        let overview = json!({"flow": "api", "subject": "documents", "total": 0, "in_step": 0});
+        let document = json!({"sections": {"hub": {"state": "in_step", "overview": overview}}});
+        let expected = "\
+SECTION   REMOTE→LOCAL   RESOURCE    STATE     IN STEP   OLDEST   MESSAGE
+hub       api            documents   in_step   -         -        -
+";
+        assert!(status(&document, false, false).contains(expected), "{}", status(&document, false, false));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use tokio::time::sleep;
 use super::client::{Daemon, Error};
 use super::table;
 use crate::cluster::full_text;
+use crate::config::SectionName;
 use crate::job::command::{Exit, complain};
 use crate::job::output::{Output, one_line, plain, yaml};
 use crate::job::terminal::Screen;
@@ -23,9 +24,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// A daemon that is slower does not answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
-/// Draws the status again and again where there is a terminal; elsewhere prints what there is, and then each change.
+/// Draws the status, or that of a section, again and again where there is a terminal; elsewhere prints what there is, and then each change.
 pub(super) async fn watch(
     daemon: &impl Daemon,
+    section: Option<&SectionName>,
     output: Output,
     has_tree: bool,
     out: &mut impl Write,
@@ -34,8 +36,12 @@ pub(super) async fn watch(
     let (mut seen, mut pause, mut complained) = (None, EVERY, String::new());
     loop {
         match daemon.ask_within(ANSWER_WITHIN, &Method::GET, "/status?latest=true", None).await {
-            Ok(status) => {
+            Ok(mut status) => {
                 (pause, complained) = (EVERY, String::new());
+                if let Some(section) = section {
+                    let part = table::status_of(section.as_str(), &status);
+                    status = part.map_err(|reason| Error::Pointless { reason })?;
+                }
                 let rows = rows(&status);
                 if let Some(screen) = &screen {
                     let text = table::status(&status, has_tree, output == Output::Wide);
@@ -119,9 +125,39 @@ fn changes(
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use parking_lot::Mutex;
     use serde_json::json;
 
     use super::*;
+
+    /// What a daemon answers, before it refuses.
+    struct Answers(Mutex<Vec<Value>>);
+
+    impl Daemon for Answers {
+        async fn ask_within(&self, _: Duration, _: &Method, _: &str, _: Option<&Path>) -> Result<Value, Error> {
+            let mut left = self.0.lock();
+            if left.is_empty() { Err(Error::Pointless { reason: "no more".to_owned() }) } else { Ok(left.remove(0)) }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_one_section_other_changes_are_no_lines() {
+        let status =
+            |lane: &str, other: &str| json!({"sections": {"lane": {"state": lane}, "other": {"state": other}}});
+        let told = async |section: Option<&str>| {
+            let answers = [status("in_step", "in_step"), status("in_step", "blocked"), status("blocked", "blocked")];
+            let (answers, mut out) = (Answers(Mutex::new(answers.into())), Vec::new());
+            let section = section.map(|name| name.parse::<SectionName>().expect("a name"));
+            let ended = watch(&answers, section.as_ref(), Output::Name, false, &mut out).await;
+            assert!(matches!(ended, Err(Error::Pointless { .. })), "{ended:?}");
+            String::from_utf8(out).expect("text")
+        };
+        assert_eq!(told(Some("lane")).await, "section lane\nsection lane\n");
+        assert_eq!(told(None).await, "section lane\nsection other\nsection other\nsection lane\n");
+        assert_eq!(told(Some("none")).await, "");
+    }
 
     #[test]
     fn a_change_is_a_line_and_growing_ages_are_none() {

@@ -108,7 +108,12 @@ fn at_found_hub(command: clap::Command) -> clap::Command {
         "namespace" => argument.short(None::<char>).long(OF_DOCUMENTS),
         _ => of_no_variable(argument),
     });
-    command.mut_subcommands(at_found_hub)
+    let below = command.get_after_help().map(|text| text.to_string().replace("towline ", "kubectl towline "));
+    match below {
+        Some(below) => command.after_help(below),
+        None => command,
+    }
+    .mut_subcommands(at_found_hub)
 }
 
 /// Whether `--hub` is typed as something else than the name in a certificate.
@@ -378,6 +383,8 @@ mod tests {
             let help = command.render_long_help().to_string();
             assert!(help.contains("--hub <https://NAME>") && !help.contains("http://"), "{help}");
             assert!(!help.contains(" --namespace") && !help.contains("-n,"), "{help}");
+            let named = help.matches("`towline ").count() + help.matches("Usage: towline").count();
+            assert_eq!(named, 0, "{help}");
         }
     }
 
