@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Renders the presets of the chart for those who use kustomize. Beside a kustomization it writes towline.yaml, and towline.toml, of which
 # the kustomization makes the ConfigMap. The definition of a kind has a file of its own, definition.yaml: who deletes what towline.yaml has
-# keeps its objects. What only Helm reads is left out.
+# keeps its objects. What only Helm reads is left out. Rules and dashboard are copies of the chart's files.
 #
 # Usage: hack/manifests.sh [DIRECTORY]   (default deploy)
 set -euo pipefail
@@ -36,6 +36,8 @@ render() { # directory preset release namespace [flag...]
         END { document() }' <<<"$rendered" >"$directory/towline.yaml"
 }
 
+mkdir -p "$into/base/monitoring"
+cp deploy/chart/files/{dashboard.json,prometheus-rule.yaml} "$into/base/monitoring"
 render base edge towline towline
 render overlays/replicated edge-replicated towline towline
 render status-sync status-sync towline-status-sync open-cluster-management

@@ -2,6 +2,7 @@
 //! mounted where the template says, with the token of its service account; arguments and environment are the container's. Nothing is renewed.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -10,7 +11,9 @@ use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::core::v1::{ConfigMap, PodSpec, Secret, ServiceAccount, Volume};
 use kube::api::PostParams;
 use kube::{Api, Client};
+use serde_json::json;
 
+use crate::kubelet::Kubelet;
 use crate::room::Room;
 use crate::{ControlPlane, Error, Towline, users};
 
@@ -70,6 +73,31 @@ pub async fn run(
         towline.wait_well(path.ok_or_else(|| unlike("a probe without a path"))?, limit).await?;
     }
     Ok(towline)
+}
+
+/// Makes a pod of a Deployment on a node that is played, for a process that runs already: it has the labels of the template, and the ports that this
+/// names, each with the process's own number.
+pub async fn show(
+    node: &Kubelet,
+    client: &Client,
+    (namespace, deployment): (&str, &str),
+    name: &str,
+    process: &[(&str, SocketAddr)],
+) -> Result<(), Error> {
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace);
+    let found = deployments.get(deployment).await.map_err(Error::kubernetes("read a Deployment"))?;
+    let named: Vec<String> = found
+        .spec
+        .template
+        .spec
+        .iter()
+        .flat_map(|pod| &pod.containers)
+        .flat_map(|container| container.ports.iter().flatten())
+        .filter_map(|port| port.name.clone())
+        .collect();
+    let ports: Vec<_> = process.iter().filter(|(port, _)| named.iter().any(|name| name == port)).copied().collect();
+    let labels = found.spec.template.metadata.and_then(|metadata| metadata.labels);
+    node.run(&json!({"namespace": namespace, "name": name, "labels": labels}), &ports).await
 }
 
 /// The files of a volume by their names.

@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 use towline::test_api::config::ClusterAccess;
+use towline::test_api::hub;
 use towline::test_api::job::Config;
 use towline::test_api::jobs::JOBS;
 use towline::test_api::telemetry;
@@ -291,9 +292,17 @@ fn what_people_get_wrong_is_derived() {
                     assert_eq!(selector.get("matchLabels").unwrap_or(selector), labels, "{kind}");
                 }
             }
-            let admin = release.config().daemon.listen.port();
-            assert_eq!(pod["containers"][0]["ports"][0], json!({"name": "admin", "containerPort": admin}));
+            let config = release.config();
+            let mut ports = vec![json!({"name": "admin", "containerPort": config.daemon.listen.port()})];
+            let api = hub::section(&config).and_then(|hub| hub.listen);
+            ports.extend(api.map(|api| json!({"name": "api", "containerPort": api.port()})));
+            assert_eq!(pod["containers"][0]["ports"], Value::Array(ports), "{preset}: `kubectl towline` finds them");
         }
+        let guarded = Release::of("edge", &["--set", "existingSecrets.adminToken.name=towline-admin"]).await;
+        let file = guarded.table()["daemon"]["admin_token_file"].clone();
+        assert!(file.is_string(), "{file}");
+        let environment = json!([{"name": "TOWLINE_ADMIN_TOKEN_FILE", "value": file}]);
+        assert_eq!(guarded.pod()["containers"][0]["env"], environment, "`kubectl exec … towline approve` finds it");
         let checksum = |release: &Release| {
             release.one("Deployment")["spec"]["template"]["metadata"]["annotations"]["checksum/config"].clone()
         };
@@ -487,21 +496,12 @@ fn the_schema_has_the_keys_of_the_configuration() {
 fn the_chart_has_the_version_and_the_files_of_the_repository() {
     let chart: Value = serde_saphyr::from_str(&text("deploy/chart/Chart.yaml")).unwrap();
     assert_eq!((&chart["version"], &chart["appVersion"]), (&telemetry::VERSION.into(), &telemetry::VERSION.into()));
-    for (copy, original) in [
-        ("prometheus-rule.yaml", "deploy/base/monitoring/prometheus-rule.yaml"),
-        ("dashboard.json", "deploy/base/monitoring/dashboard.json"),
-    ] {
-        assert!(
-            text(&format!("deploy/chart/files/{copy}")) == text(original),
-            "cp {original} deploy/chart/files/{copy}"
-        );
-    }
     run(async {
         let release = Release::of("edge", &["--set", "monitoring.enabled=true"]).await;
-        let rules: Value = serde_saphyr::from_str(&text("deploy/base/monitoring/prometheus-rule.yaml")).unwrap();
+        let rules: Value = serde_saphyr::from_str(&text("deploy/chart/files/prometheus-rule.yaml")).unwrap();
         assert_eq!(release.one("PrometheusRule")["spec"], rules["spec"]);
         let dashboard = release.all("ConfigMap").find_map(|object| object["data"]["towline.json"].as_str()).unwrap();
-        assert_eq!(dashboard, text("deploy/base/monitoring/dashboard.json"));
+        assert_eq!(dashboard, text("deploy/chart/files/dashboard.json"));
         let monitor = release.one("PodMonitor");
         assert_eq!(monitor["spec"]["selector"], release.one("Deployment")["spec"]["selector"]);
     });
@@ -579,6 +579,20 @@ fn labels_and_annotations_of_others_join_the_chart_s() {
     });
 }
 
+#[test]
+fn the_first_command_of_the_readme_is_taken() {
+    let readme = text("README.md");
+    let command = readme.lines().find(|line| line.starts_with("helm install ")).unwrap();
+    let rendering =
+        command.replace("helm install", "template --kube-version 1.30.0").replace("REGISTRY", "registry.example");
+    run(async {
+        let mut helm = Command::new(programs::helm().await.unwrap());
+        let output = helm.args(rendering.split(' ')).current_dir(repository(".")).output().await.unwrap();
+        let told = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && told.contains("kind: Deployment"), "{command}: {told}");
+    });
+}
+
 /// The files that `make manifests` writes.
 #[test]
 fn the_manifests_are_what_the_chart_makes() {
@@ -598,7 +612,7 @@ fn the_manifests_are_what_the_chart_makes() {
             assert!(same, "{} is outdated: run `make manifests`", of_tree.display());
             compared += 1;
         }
-        assert_eq!(compared, 20);
+        assert_eq!(compared, 22);
         fs::remove_dir_all(room).unwrap();
     });
 }

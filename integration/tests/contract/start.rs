@@ -6,10 +6,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use integration::commands::KubectlTowline;
 use integration::control_plane::ControlPlane;
 use integration::port::Port;
 use integration::postgres::HUB;
-use integration::{Towline, eventually, pod, programs, users};
+use integration::{Kubelet, Towline, eventually, pod, programs, users};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
@@ -123,6 +124,21 @@ async fn daemon(plane: &ControlPlane, client: &Client, hub: &Port, database: &st
     pod::run(plane, "start", "towline", &env, LIMIT).await.unwrap()
 }
 
+/// Who is elsewhere reaches the hub through the API server, although it listens on loopback alone.
+async fn is_reached_by_kubectl(terminal: &Terminal, plane: &ControlPlane, client: &Client, daemon: &Towline) {
+    let directory = terminal.directory.join("plugin");
+    drop(fs::remove_dir_all(&directory));
+    fs::create_dir_all(&directory).unwrap();
+    let node = Kubelet::start(client, "start").await.unwrap();
+    let address = |url: &str| url.strip_prefix("http://").unwrap().parse().unwrap();
+    let ports = [("admin", address(&daemon.admin_url())), ("api", address(&terminal.hub))];
+    pod::show(&node, client, ("start", "towline"), "towline-0", &ports).await.unwrap();
+    let kubectl = KubectlTowline::new(&directory, &plane.kubeconfig(users::ADMIN).unwrap(), "start").await.unwrap();
+    let output = kubectl.run(&["get", "clusters", "-o", "name"]).await.unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "Cluster/start/here\n", "{output:?}");
+    node.remove("start", "towline-0").await.unwrap();
+}
+
 pub(crate) async fn is_as_the_page_says(plane: &ControlPlane, client: &Client) {
     let blocks: [String; 6] = blocks().try_into().unwrap();
     let [install, register, look, break_it, mend, remove] = &blocks;
@@ -144,6 +160,7 @@ pub(crate) async fn is_as_the_page_says(plane: &ControlPlane, client: &Client) {
         .unwrap();
     };
     says("the ConfigMap", look, "text: hello").await;
+    is_reached_by_kubectl(&terminal, plane, client, &daemon).await;
     let told = terminal.run(break_it).await.unwrap();
     assert!(told.contains("SelectorSyncSet") && told.contains("greeting"), "{told}");
     says("the change by hand", look, "text: changed by hand").await;

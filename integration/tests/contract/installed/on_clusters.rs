@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 
 use super::{LIMIT, Site, account, ends, gone, kind, make, shows};
 
-/// One pod brings a spec down. Two that take its place and divide the sections bring status and Secret up, and delete both objects.
+/// One pod brings a spec down. Two that take its place and divide the sections bring status and Secret up, and delete both objects. After a rollback
+/// it is one again.
 pub(super) async fn resource_sync_goes_on_with_two_replicas(site: &Site<'_>) {
     const RELEASE: &str = "edge";
     const SHOP: &str = "west-installed";
@@ -49,6 +50,14 @@ pub(super) async fn resource_sync_goes_on_with_two_replicas(site: &Site<'_>) {
     for pod in pods {
         ends(pod).await;
     }
+
+    site.helm.run(&["rollback", RELEASE, "1", "--namespace", RELEASE]).await.unwrap();
+    let pod = site.pod(RELEASE).await;
+    let database = json!({"apiVersion": "demo.towline.dev/v1", "kind": "Database", "metadata": {"name": "invoices"},
+        "spec": {"engine": "postgres-17"}});
+    make(&there, database).await;
+    shows(&here, "invoices", "/spec/engine", "postgres-17").await;
+    ends(pod).await;
     site.nothing_was_forbidden(&account(RELEASE)).await;
     site.nothing_was_forbidden_on_the_hub("system:serviceaccount:towline-edges:west").await;
 }

@@ -4,10 +4,11 @@ use std::fs;
 use std::path::PathBuf;
 
 use futures::StreamExt;
+use integration::commands::KubectlTowline;
 use integration::leaf_hubs::{self, Counts};
 use integration::port::Port;
 use integration::postgres::{ADMIN, Database, HUB, READER};
-use integration::{RabbitMq, Towline, crds, pod};
+use integration::{Kubelet, RabbitMq, Towline, crds, pod, users};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::Api;
@@ -78,6 +79,7 @@ pub(super) async fn the_hub_applies_syncsets_and_publishes_events(site: &Site<'_
         people.apply(&[cluster(site).await, greeting("hello")]).await;
         let found = people.run(&["get", "clusters", "fleet/here", "-o", "name"]).await;
         assert_eq!(found, "Cluster/fleet/here\n");
+        people.reach_it_by_kubectl(site, &pod, &port).await;
         ends(pod).await;
 
         site.helm("upgrade", RELEASE, "hub-syncsets", &[listen.clone(), local.clone()]).await;
@@ -97,6 +99,13 @@ pub(super) async fn the_hub_applies_syncsets_and_publishes_events(site: &Site<'_
     people.apply(&[greeting("hello again")]).await;
     events.until("selectorsyncsets.modified").await;
     shows(&maps, "greeting", "/data/text", "hello again").await;
+    ends(pod).await;
+
+    // Back to the revision without a broker.
+    site.helm.run(&["rollback", RELEASE, "2", "--namespace", RELEASE]).await.unwrap();
+    let pod = site.pod(RELEASE).await;
+    people.apply(&[greeting("hello as before")]).await;
+    shows(&maps, "greeting", "/data/text", "hello as before").await;
     ends(pod).await;
     site.nothing_was_forbidden(FLEET).await;
 }
@@ -155,6 +164,34 @@ impl People {
         let output = Towline::command([args, &access].concat()).await.unwrap();
         assert!(output.status.success(), "{args:?}: {output:?}");
         String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// The name in the certificate is all that they have to know, and they are told of what they leave out.
+    async fn reach_it_by_kubectl(&self, site: &Site<'_>, hub: &Towline, port: &Port) {
+        let node = Kubelet::start(&site.client, "installed").await.unwrap();
+        let admin = hub.admin_url().strip_prefix("http://").unwrap().parse().unwrap();
+        let ports = [("admin", admin), ("api", port.address())];
+        pod::show(&node, &site.client, ("hub", "hub"), "hub-0", &ports).await.unwrap();
+        let plugin = self.directory.join("plugin");
+        drop(fs::remove_dir_all(&plugin));
+        fs::create_dir_all(&plugin).unwrap();
+        let kubeconfig = site.plane.kubeconfig(users::ADMIN).unwrap();
+        let kubectl = KubectlTowline::new(&plugin, &kubeconfig, "hub").await.unwrap();
+        let file = |name: &str| self.directory.join(name).display().to_string();
+        let (token, authority) = (file("token"), file("ca.crt"));
+        let get = ["get", "clusters", "-o", "name", "--token-file", &token];
+        let named = ["--hub", "https://127.0.0.1"];
+        for (more, code, expected) in [
+            (&["--hub", "https://127.0.0.1", "--certificate-authority", &authority][..], 0, "Cluster/fleet/here\n"),
+            (&named, 1, "; --certificate-authority FILE adds one\n"),
+            (&[], 1, "--hub https://NAME"),
+        ] {
+            let output = kubectl.run(&[&get[..], more].concat()).await.unwrap();
+            let told = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(code), "{more:?}: {told}");
+            assert!(told.contains(expected), "{more:?}: {told}");
+        }
+        node.remove("hub", "hub-0").await.unwrap();
     }
 
     async fn apply(&self, documents: &[Value]) {

@@ -3,6 +3,8 @@
 use integration::Towline;
 use integration::postgres::ADMIN;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::hub::world::{CLOSE, GATE, Hub, LIMIT, OPEN, database, grant, run, shared};
 
@@ -125,6 +127,22 @@ fn documents_are_applied_shown_and_deleted_from_the_command_line() {
         let (code, _, error) = run(&["delete", "clusters", "commands/west"]).await;
         assert_eq!(code, Some(1));
         assert!(error.contains("there is no clusters/commands/west"), "{error}");
+        // What is typed wrong is told before anything is asked.
+        for (args, fault) in [
+            (&["get", "clusters", "a/b/c"][..], "\"b/c\" is no name"),
+            (&["get", "clusters", "Foo/west"], "\"Foo\" is no namespace"),
+            (&["get", "clusters", "west"], "NAMESPACE/NAME"),
+            (&["get", "clusters", "-n", "Foo"], "\"Foo\" is no namespace"),
+            (&["history", "-n", "Foo"], "\"Foo\" is no namespace"),
+            (&["apply", "-f", "/none"], "failed to read /none"),
+            (&["get", "clusters", "--token-file", "/none"], "failed to read the token file /none"),
+            (&["get", "clusters", "--certificate-authority", "/none"], "failed to read the certificates in /none"),
+            (&["get", "clusters", "--hub", "hub.example"], "not an http:// or https:// URL"),
+        ] {
+            let (code, told, error) = run(args).await;
+            assert_eq!((code, told.as_str()), (Some(2), ""), "{args:?}: {error}");
+            assert!(error.contains(fault), "{args:?}: {error}");
+        }
         // Port 1 is nobody's.
         let (code, _, error) = towline(&["get", "clusters", "--hub", "http://127.0.0.1:1"], &[]).await;
         assert_eq!(code, Some(1));
@@ -311,6 +329,46 @@ fn no_color_is_honoured() {
     });
 }
 
+/// This hub behind somebody who lets it say that it is of release 9.
+async fn of_another_release(hub: &str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let url = format!("http://{}", listener.local_addr().expect("an address"));
+    let hub = hub.trim_start_matches("http://").to_owned();
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let (mut asks, mut hears) = client.into_split();
+            let (mut says, mut is_told) = TcpStream::connect(&hub).await.expect("the hub").into_split();
+            tokio::spawn(async move { tokio::io::copy(&mut asks, &mut is_told).await });
+            tokio::spawn(async move {
+                let mut said = Vec::new();
+                while says.read_buf(&mut said).await.is_ok_and(|count| count > 0) {
+                    let name = b"server: towline/";
+                    let at = said.windows(name.len()).position(|part| part == name);
+                    at.and_then(|at| said.get_mut(at + name.len())).map(|version| *version = b'9');
+                    hears.write_all(&said).await?;
+                    said.clear();
+                }
+                std::io::Result::Ok(())
+            });
+        }
+    });
+    url
+}
+
+#[test]
+fn a_hub_of_another_minor_release_is_warned_of() {
+    run(async {
+        let (hub, _) = shared().await;
+        let (code, told, error) = towline(&["get", "clusters", "-n", "nobody", "--hub", &hub.url], &[]).await;
+        assert_eq!((code, told.as_str(), error.as_str()), (Some(0), "", "towline: there are no clusters here\n"));
+        let other = of_another_release(&hub.url).await;
+        let (code, _, error) = towline(&["get", "clusters", "-n", "nobody", "--hub", &other], &[]).await;
+        let lines: Vec<_> = error.lines().collect();
+        assert!(lines.len() == 2 && lines[0].starts_with("towline: warning: the server is towline 9."), "{error}");
+        assert_eq!((code, lines[1]), (Some(0), "towline: there are no clusters here"));
+    });
+}
+
 /// Where there are tokens, the commands need one.
 #[test]
 fn the_commands_show_their_token() {
@@ -365,8 +423,19 @@ fn the_schema_is_migrated_by_a_command_where_the_hub_shall_not() {
         let document: Value = serde_json::from_str(&told).expect("JSON alone");
         assert_eq!((code, &document["usable"], &document["applied"]), (Some(0), &json!(true), &document["known"]));
 
+        // As it is in a pod: the daemon has a file, and there are no variables.
+        let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("migrated.toml");
+        let config = |toml: &str| std::fs::write(&file, toml).expect("a file");
+        let of_file = ["--config", file.to_str().expect("a path")];
+        config("[daemon]\n");
+        let (code, _, error) = towline(&[&["migrate", "status"], &of_file[..]].concat(), &env).await;
+        assert_eq!((code, error.as_str()), (Some(2), "towline: the configuration has no [hub]\n"));
+        config(&format!("[hub]\ndatabase_url = {params:?}\n"));
+        let (code, told, error) = towline(&[&["migrate", "status"], &of_file[..]].concat(), &[]).await;
+        assert_eq!(code, Some(0), "{told} {error}");
+
         let sql = database.client(ADMIN).await.expect("a connection");
-        let (code, told, error) = towline(&["hub", "renumber"], &env).await;
+        let (code, told, error) = towline(&[&["hub", "renumber"], &of_file[..]].concat(), &[]).await;
         assert_eq!(code, Some(0), "{error}");
         let base: i64 = sql.query_one("select base from towline_meta", &[]).await.expect("a row").get(0);
         assert_eq!(told, format!("further versions are above {base}\n"));
