@@ -5,6 +5,10 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
+use std::process::Command;
+
+use towline::test_api::cli::{command_line, plugin_command_line};
+use towline::test_api::jobs::JOBS;
 
 /// The pages of the book that are made of the program and of config/towline.toml.
 const MADE: [&str; 2] = ["docs/commands.md", "docs/keys.md"];
@@ -119,6 +123,37 @@ fn the_book_has_every_page() {
             assert!(is_there, "{}: {link} is not in the book", page.display());
         }
     }
+}
+
+#[test]
+fn the_page_of_commands_has_all_options_of_all_commands() {
+    let made = Command::new(root().join("hack/commands.sh")).arg(env!("CARGO_BIN_EXE_towline")).output();
+    let made = made.expect("the script runs");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let page = String::from_utf8(made.stdout).expect("text");
+    let mut left: Vec<(String, clap::Command)> = Vec::new();
+    for (name, line) in [("towline", command_line(JOBS)), ("kubectl towline", plugin_command_line(JOBS))] {
+        left.extend(line.get_subcommands().map(|command| (name.to_owned(), command.clone())));
+    }
+    let mut count = 0;
+    while let Some((above, command)) = left.pop() {
+        let name = match command.get_name() {
+            of_section if of_section.ends_with("-section") => {
+                // The same for both programs.
+                format!("towline {} SECTION", of_section.trim_end_matches("-section"))
+            }
+            _ if command.is_hide_set() => continue,
+            name => format!("{above} {name}"),
+        };
+        let of_command = page.split("\n## ").find(|part| part.lines().next() == Some(&name));
+        let of_command = of_command.unwrap_or_else(|| panic!("{name} is not on the page"));
+        for option in command.get_arguments().filter(|option| !option.is_hide_set()).filter_map(clap::Arg::get_long) {
+            assert!(of_command.contains(&format!("--{option}")), "{name} --{option}");
+        }
+        left.extend(command.get_subcommands().map(|inner| (name.clone(), inner.clone())));
+        count += 1;
+    }
+    assert!(count > 50, "{count}");
 }
 
 #[test]
