@@ -94,7 +94,7 @@ pub mod syncset {
     }
     pub mod dispatch {
         pub use crate::syncset::run::dispatch::{
-            Batch, Dispatch, DispatchError, DispatchObserver, Dispatcher, Rollouts, SuspendedSyncset, approve,
+            Aside, Batch, Dispatch, DispatchError, DispatchObserver, Dispatcher, Rollouts, SuspendedSyncset, approve,
             suspended,
         };
     }
@@ -152,7 +152,7 @@ pub mod syncset {
         }
     }
     pub mod rollouts {
-        pub use crate::syncset::run::rollouts::sent_again;
+        pub use crate::syncset::run::rollouts::{Order, carry_out, sent_again};
     }
     pub mod store {
         pub use crate::syncset::run::store::{ClusterUpdate, Lacking, MOST_ROWS, PassStore, StoreError};

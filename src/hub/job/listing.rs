@@ -10,7 +10,7 @@ use crate::status::brief;
 /// Characters that are shown of a message, unless the table is wide: as many as `towline failures` shows.
 const MESSAGE: usize = 140;
 /// The conditions of a `ClusterSync` that an operator should know, the one that explains the others first.
-const CONDITIONS: [&str; 6] = ["Paused", "Unreachable", "AnotherCluster", "Held", "Released", "Failed"];
+const CONDITIONS: [&str; 5] = ["Paused", "Unreachable", "AnotherCluster", "Held", "Failed"];
 
 pub fn headings(kind: Kind, is_wide: bool) -> Vec<&'static str> {
     let (own, wide): (&[_], &[_]) = match kind {

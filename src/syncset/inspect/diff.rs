@@ -185,6 +185,7 @@ impl Inspector {
             is_being_deleted: false,
             bytes: proposed.kept.bytes,
             objects: proposed.resources.len() + proposed.kept.payload.patches.len(),
+            is_cut: false,
             spec: without_clusters,
         };
         let most_named = (MOST_NAMED / selected.sample.len().max(1)).max(LEAST_NAMED);
@@ -250,7 +251,7 @@ impl Inspector {
     ) -> Result<(), Obstacle> {
         let waits = |text: &str| Err(Obstacle::Waits(text.to_owned()));
         let id = candidate.id;
-        let mut snapshot = self.store.snapshot(cluster).await.map_err(|error| Obstacle::Failed(of_store(&error)))?;
+        let (mut snapshot, _room) = self.preparer.snapshot(cluster, "").await.map_err(of_preparing)?;
         self.propose(&mut snapshot, candidate).await.map_err(|error| Obstacle::Failed(of_store(&error)))?;
         let plan = Plan::of(&snapshot);
         match &plan.action {
@@ -271,12 +272,7 @@ impl Inspector {
         let deletions = |_| Deletions::Unchecked;
         let beside = self.preparer.proposing(id, PROPOSED, kept.clone());
         let prepared = beside.prepare(&snapshot, &plan, &pass_plan, false, &deletions).await;
-        let prepared = prepared.map_err(|error| {
-            Obstacle::Failed(match error {
-                PrepareError::Store(error) => of_store(&error),
-                other => other.to_string(),
-            })
-        })?;
+        let prepared = prepared.map_err(of_preparing)?;
         let Input { live, applied, .. } = &prepared.input;
         let mine = live.iter().position(|live| live.header.id == id);
         let mine = mine.and_then(|position| Some((position, live.get(position)?)));
@@ -313,16 +309,30 @@ impl Inspector {
         let sources = mappings.filter_map(|mapping| {
             let namespace = text(mapping, "/sourceRef/namespace").filter(|namespace| !namespace.is_empty());
             let namespace = namespace.unwrap_or_else(|| candidate.name.namespace.clone());
-            Some((namespace, text(mapping, "/sourceRef/name")?))
+            let is_listed =
+                mapping.get("secretMetadata").and_then(Value::as_array).is_some_and(|keys| !keys.is_empty());
+            Some((namespace, text(mapping, "/sourceRef/name")?, is_listed))
         });
-        let sources: Vec<(String, String)> = sources.collect();
-        let facts = self.store.secret_facts(&sources).await?;
-        let known: BTreeSet<Uuid> = snapshot.secrets.iter().map(|facts| facts.id).collect();
-        snapshot.secrets.extend(facts.into_iter().filter(|facts| !known.contains(&facts.id)));
+        let sources: Vec<(String, String, bool)> = sources.collect();
+        for facts in self.store.secret_facts(&sources).await? {
+            match snapshot.secrets.iter_mut().find(|known| known.id == facts.id) {
+                // What stored syncsets copy was read, and what only this one copies was not.
+                Some(known) if known.labels.is_empty() && known.annotations.is_empty() => *known = facts,
+                Some(_) => {}
+                None => snapshot.secrets.push(facts),
+            }
+        }
         snapshot.candidates.retain(|stored| stored.id != candidate.id);
         snapshot.candidates.push(candidate);
         Ok(())
     }
+}
+
+fn of_preparing(error: PrepareError) -> Obstacle {
+    Obstacle::Failed(match error {
+        PrepareError::Store(error) => of_store(&error),
+        other => other.to_string(),
+    })
 }
 
 /// How an answer names a cluster.

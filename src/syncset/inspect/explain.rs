@@ -18,9 +18,9 @@ use crate::syncset::plan::action::{Action, PassPlan};
 use crate::syncset::plan::health::explained;
 use crate::syncset::plan::name::ObjectRef;
 use crate::syncset::plan::naming::Names;
-use crate::syncset::plan::object::{left_alone, may_end_by_itself};
+use crate::syncset::plan::object::{PRUNE, left_alone, may_end_by_itself};
 use crate::syncset::plan::ownership::without;
-use crate::syncset::plan::pass::{Input, Manager, PRUNE, Seen};
+use crate::syncset::plan::pass::{Input, Manager, Seen};
 use crate::syncset::plan::rows::{AppliedRow, ClusterRow, Failure, ResultRow};
 use crate::syncset::plan::seen::seen;
 use crate::syncset::plan::snapshot::{Plan, Snapshot, StoredCluster};
@@ -198,18 +198,13 @@ impl Inspector {
         asked: &Asked,
         is_everywhere: bool,
     ) -> Result<Explanation, Unexplained> {
-        let snapshot = self.store.snapshot(cluster).await?;
+        let (snapshot, _room) = self.preparer.snapshot(cluster, "").await.map_err(of_preparing)?;
         let plan = Plan::of(&snapshot);
         let Some(stored) = &snapshot.cluster else { return Err(Unexplained::NoCluster) };
         let pass_plan = PassPlan { is_full: true, ..PassPlan::default() };
         let deletions = |syncset: Uuid| snapshot.deletions(syncset);
         let prepared = self.preparer.prepare(&snapshot, &plan, &pass_plan, false, &deletions).await;
-        let prepared = match prepared {
-            Ok(prepared) => prepared,
-            Err(PrepareError::Store(error)) => return Err(error.into()),
-            Err(error @ PrepareError::TooManyObjects) => return Err(Unexplained::TooLarge(error)),
-            Err(PrepareError::Outdated | PrepareError::Busy | PrepareError::NoBudget) => return Err(Unexplained::Busy),
-        };
+        let prepared = prepared.map_err(of_preparing)?;
         let applied = &prepared.input.applied;
         let scopes = self.scopes(stored, &prepared.input, asked).await;
         let claims = claims_on(&prepared.input.live, asked, &scopes);
@@ -518,6 +513,14 @@ fn present(metadata: &Metadata, winner: Option<&Winner>, rows: &[AppliedRow], no
         .collect();
     let what = if taken.is_empty() { "fields were removed".to_owned() } else { taken.join("; ") };
     format!("drift: {what}; mended by the next full pass or resync")
+}
+
+fn of_preparing(error: PrepareError) -> Unexplained {
+    match error {
+        PrepareError::Store(error) => error.into(),
+        error @ PrepareError::TooManyObjects => Unexplained::TooLarge(error),
+        PrepareError::Outdated | PrepareError::Busy | PrepareError::NoBudget => Unexplained::Busy,
+    }
 }
 
 fn if_dropped(Winner { header, desired }: &Winner, rows: &[AppliedRow], snapshot: &Snapshot) -> String {

@@ -95,6 +95,9 @@ pub struct Facts {
     pub metadata: String,
     /// A hash of labels.
     pub labels: String,
+    /// A hash of what approves deletions of a syncset, and of the time of its own deletion.
+    #[serde(default)]
+    pub guarded: String,
     /// Of a `SyncSet`.
     pub refs: Option<Value>,
     /// Of a `SelectorSyncSet`.
@@ -117,6 +120,16 @@ impl Change {
         }
     }
 
+    /// Whether the guard would decide as before: nothing that it reads of a syncset has changed.
+    fn is_decided(&self) -> bool {
+        match (&self.before, &self.after) {
+            (DocumentState::Present(before), DocumentState::Present(after)) => {
+                (before.generation, &before.guarded) == (after.generation, &after.guarded)
+            }
+            _ => false,
+        }
+    }
+
     /// Whether it may be of a syncset with a rollout, which may have to begin.
     pub fn may_begin_a_rollout(&self) -> bool {
         let is_syncset = matches!(self.kind, Some(Kind::SyncSet | Kind::SelectorSyncSet));
@@ -132,7 +145,7 @@ impl Change {
     pub fn is_for_a_rollout(&self) -> bool {
         match (&self.before, &self.after) {
             (DocumentState::Present(before), DocumentState::Present(after)) => {
-                let Facts { generation: _, metadata, labels: _, refs, selector, namespaces, rolls } = after;
+                let Facts { generation: _, metadata, labels: _, guarded: _, refs, selector, namespaces, rolls } = after;
                 let same = (&before.metadata, &before.refs, &before.selector, &before.namespaces);
                 before.rolls && *rolls && same == (metadata, refs, selector, namespaces)
             }
@@ -256,8 +269,10 @@ impl Concern {
 /// What the guard has yet to check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unchecked {
-    /// Syncsets: every version of one is checked, also if only its status has changed.
+    /// Syncsets.
     pub syncsets: BTreeSet<Uuid>,
+    /// Further syncsets with a new version of which the guard reads nothing else than before: what it has decided holds for that, too.
+    pub decided: BTreeSet<Uuid>,
     /// Clusters that syncsets may match no more, or again, or whose labels may give objects other names.
     pub relabelled: BTreeSet<Uuid>,
 }
@@ -268,16 +283,20 @@ impl Unchecked {
         let mut unchecked = Self::default();
         for change in changes {
             match change.kind {
+                Some(Kind::SyncSet | Kind::SelectorSyncSet) if change.is_decided() => {
+                    unchecked.decided.insert(change.id);
+                }
                 Some(Kind::SyncSet | Kind::SelectorSyncSet) => drop(unchecked.syncsets.insert(change.id)),
                 Some(Kind::Cluster) if is_relabelled(change) => drop(unchecked.relabelled.insert(change.id)),
                 _ => {}
             }
         }
+        unchecked.decided.retain(|syncset| !unchecked.syncsets.contains(syncset));
         unchecked
     }
 
     pub fn is_empty(&self) -> bool {
-        self.syncsets.is_empty() && self.relabelled.is_empty()
+        self.syncsets.is_empty() && self.decided.is_empty() && self.relabelled.is_empty()
     }
 }
 
@@ -301,6 +320,7 @@ mod tests {
             generation,
             metadata: "x".to_owned(),
             labels: "l".to_owned(),
+            guarded: "g".to_owned(),
             refs: None,
             selector: None,
             namespaces: None,
@@ -462,6 +482,7 @@ mod tests {
             generation: 1,
             metadata: labels.to_owned(),
             labels: labels.to_owned(),
+            guarded: "g".to_owned(),
             refs: None,
             selector: None,
             namespaces: None,
@@ -475,12 +496,28 @@ mod tests {
     }
 
     #[test]
-    fn every_change_of_a_syncset_is_checked() {
-        let itself = Unchecked { syncsets: [Uuid::from_u128(7)].into(), ..Unchecked::default() };
+    fn a_change_of_a_syncset_is_checked_unless_the_guard_reads_nothing_of_it() {
+        let id = Uuid::from_u128(7);
+        let itself = Unchecked { syncsets: [id].into(), ..Unchecked::default() };
+        let decided = Unchecked { decided: [id].into(), ..Unchecked::default() };
+        let with = |facts: Facts| DocumentState::Present(facts);
         for kind in [Kind::SyncSet, Kind::SelectorSyncSet] {
-            assert_eq!(unchecked(kind, labelled("a"), labelled("a")), itself);
+            for after in [labelled("a"), labelled("b")] {
+                assert_eq!(
+                    unchecked(kind, labelled("a"), after),
+                    decided,
+                    "its status, or a label or an annotation of its own"
+                );
+            }
+            assert_eq!(unchecked(kind, with(facts(1)), with(facts(2))), itself, "its spec");
+            let approved = Facts { guarded: "approved".to_owned(), ..facts(1) };
+            assert_eq!(unchecked(kind, with(facts(1)), with(approved)), itself, "an approval");
             assert_eq!(unchecked(kind, DocumentState::Absent, labelled("a")), itself);
             assert_eq!(unchecked(kind, labelled("a"), DocumentState::Absent), itself);
+            assert_eq!(unchecked(kind, DocumentState::Unknown, labelled("a")), itself);
+            let (edited, noted) = (change(kind, present(1), present(2)), change(kind, present(2), present(2)));
+            assert_eq!(Unchecked::of(&[edited.clone(), noted.clone()]), itself, "one of several changes");
+            assert_eq!(Unchecked::of(&[noted, edited]), itself);
         }
         for kind in [Kind::Secret, Kind::ClusterSync] {
             assert!(unchecked(kind, labelled("a"), DocumentState::Absent).is_empty());
@@ -508,11 +545,12 @@ mod tests {
         assert_eq!(DocumentState::read(None, false), DocumentState::Absent);
         assert_eq!(DocumentState::read(None, true), DocumentState::Unknown);
         assert_eq!(DocumentState::read(Some("{}"), true), DocumentState::Unknown);
-        let text = r#"{"generation": 3, "metadata": "x", "labels": "y", "refs": null, "selector": {"a": 1}, "namespaces": ["*"]}"#;
+        let text = r#"{"generation": 3, "metadata": "x", "labels": "y", "guarded": "z", "refs": null, "selector": {"a": 1}, "namespaces": ["*"]}"#;
         let facts = Facts {
             generation: 3,
             metadata: "x".to_owned(),
             labels: "y".to_owned(),
+            guarded: "z".to_owned(),
             refs: None,
             selector: Some(serde_json::json!({"a": 1})),
             namespaces: Some(serde_json::json!(["*"])),

@@ -260,7 +260,7 @@ pub fn deletions(checked: &Checked<'_>) -> Deletions {
         Some(version) => has_passed(version) && version <= guard.checked,
         None => guard.gone,
     };
-    if guard.held {
+    if guard.is_suspended() {
         Deletions::Suspended
     } else if is_checked && has_passed(cluster) {
         Deletions::Allowed

@@ -25,6 +25,9 @@ const ADOPT: &str = "towline.dev/adopt";
 /// The annotation by which a resource may be deleted and created again.
 pub(super) const RECREATE: &str = "towline.dev/recreate";
 
+/// The annotation by which an object stays when no syncset wants it any more.
+pub const PRUNE: &str = "towline.dev/prune";
+
 /// What API servers set in `metadata`, and `generateName`, which names nothing.
 const SET_BY_SERVERS: [&str; 7] =
     ["managedFields", "uid", "resourceVersion", "creationTimestamp", "generation", "selfLink", "generateName"];
@@ -149,6 +152,12 @@ pub(super) fn of_secret(mapping: &SecretMapping, content: &SecretContent) -> Val
 /// `towline.dev/adopt: "true"`.
 pub(super) fn may_adopt(body: &Value) -> bool {
     is_annotated(body, ADOPT)
+}
+
+/// Whether a resource stays when no syncset wants it any more: `towline.dev/prune: "false"`.
+pub(super) fn is_kept(body: &Value) -> bool {
+    let annotations = body.get("metadata").and_then(|metadata| metadata.get("annotations"));
+    annotations.and_then(|annotations| annotations.get(PRUNE)).is_some_and(|value| value == "false")
 }
 
 /// `towline.dev/recreate: "true"`, on a kind that may be.

@@ -26,6 +26,8 @@ pub enum Reason {
     ServerError,
     /// An object that nobody wants any more could not be deleted.
     DeletionFailed,
+    /// An object that nobody wants any more stays because of what somebody has made of it on the cluster.
+    NotDeleted,
     /// An object that nobody wants any more was deleted, and is still there.
     DeletionPending,
     /// An object was gone in several full passes in a row.
@@ -43,7 +45,7 @@ pub enum Retry {
 }
 
 impl Reason {
-    const ALL: [Self; 15] = [
+    const ALL: [Self; 16] = [
         Self::ResourceInvalid,
         Self::TemplateInvalid,
         Self::SecretInvalid,
@@ -57,6 +59,7 @@ impl Reason {
         Self::Rejected,
         Self::ServerError,
         Self::DeletionFailed,
+        Self::NotDeleted,
         Self::DeletionPending,
         Self::DeletedAgain,
     ];
@@ -77,6 +80,7 @@ impl Reason {
             Self::Rejected => "Rejected",
             Self::ServerError => "ServerError",
             Self::DeletionFailed => "DeletionFailed",
+            Self::NotDeleted => "NotDeleted",
             Self::DeletionPending => "DeletionPending",
             Self::DeletedAgain => "DeletedAgain",
         }
@@ -98,6 +102,9 @@ impl Reason {
             Self::DeletedAgain => {
                 "find what deletes the object on the cluster, or take it out of the syncset; then `towline resync`"
             }
+            Self::NotDeleted => {
+                "find out who has changed the object on the cluster; delete it there, put its marks back, or let the syncset want it with `towline.dev/prune: \"false\"`"
+            }
             Self::DeletionFailed => "see on the cluster why the object can't be deleted",
         }
     }
@@ -112,6 +119,7 @@ impl Reason {
             | Self::TemplateInvalid
             | Self::SecretInvalid
             | Self::SchemaMismatch
+            | Self::NotDeleted
             | Self::DeletedAgain => Retry::OnChange,
             Self::SecretUnavailable
             | Self::KindNotServed
@@ -134,7 +142,7 @@ mod tests {
     #[test]
     fn every_reason_has_its_name_and_configuration_errors_wait_for_a_change() {
         let names = "ResourceInvalid TemplateInvalid SecretInvalid SecretUnavailable SchemaMismatch KindNotServed NamespaceMissing \
-             Terminating PatchTargetMissing Forbidden Rejected ServerError DeletionFailed DeletionPending DeletedAgain";
+             Terminating PatchTargetMissing Forbidden Rejected ServerError DeletionFailed NotDeleted DeletionPending DeletedAgain";
         let names: Vec<&str> = names.split_whitespace().collect();
         assert_eq!(Reason::ALL.map(Reason::as_str).as_slice(), names);
         for reason in Reason::ALL {
@@ -145,7 +153,7 @@ mod tests {
         let on_change: Vec<&str> = on_change.map(Reason::as_str).collect();
         assert_eq!(
             on_change,
-            ["ResourceInvalid", "TemplateInvalid", "SecretInvalid", "SchemaMismatch", "DeletedAgain"]
+            ["ResourceInvalid", "TemplateInvalid", "SecretInvalid", "SchemaMismatch", "NotDeleted", "DeletedAgain"]
         );
     }
 }

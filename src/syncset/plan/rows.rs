@@ -132,11 +132,19 @@ impl ClusterRow {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuardRow {
     pub syncset: Uuid,
-    /// The version of the log up to which it was checked.
+    /// The version of the log up to which it was checked. Negative if it was set aside at that version: the check takes too long for a batch, and
+    /// is made later.
     pub checked: i64,
     pub gone: bool,
     /// Whether its deletions are held.
     pub held: bool,
+}
+
+impl GuardRow {
+    /// Whether nothing is deleted until the dispatcher says so: its deletions are held, or not checked yet and set aside.
+    pub fn is_suspended(&self) -> bool {
+        self.held || self.checked < 0
+    }
 }
 
 #[cfg(test)]

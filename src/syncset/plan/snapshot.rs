@@ -103,7 +103,9 @@ pub struct Candidate {
     pub bytes: usize,
     /// How many resources and patches it has.
     pub objects: usize,
-    /// Its `spec` without `resources`, `patches` and the names of clusters.
+    /// Whether some of its `spec` is missing, since there was no room for it.
+    pub is_cut: bool,
+    /// Its `spec` without `resources`, `patches`, `rollout` and the names of clusters.
     pub spec: Map<String, Value>,
 }
 
@@ -135,8 +137,11 @@ pub struct SecretFacts {
     pub secret_type: String,
     /// Whether its copies can't be changed.
     pub is_immutable: bool,
+    /// Whether labels and annotations are missing, since there was no room for them.
+    pub is_cut: bool,
+    /// Labels, if a mapping lists any that are copied.
     pub labels: BTreeMap<String, String>,
-    /// Annotations, without what `kubectl` keeps in one of them: no copy has it.
+    /// Annotations, likewise, without what `kubectl` keeps in one of them: no copy has it.
     pub annotations: BTreeMap<String, String>,
 }
 
@@ -201,6 +206,8 @@ pub struct LiveSyncset {
     read_before: Option<Timestamp>,
     /// Bytes of its whole `spec`, as the database has it, and of a copy of the Secret for each mapping, with [`OBJECT`] for each object.
     pub bytes: usize,
+    /// Whether not all of it was read that this needs, since there was no room.
+    is_cut: bool,
     /// Why it can't be read, or is left out. Nothing of it is sent, and nothing is deleted meanwhile.
     pub undecodable: Option<Failure>,
 }
@@ -357,7 +364,10 @@ fn of_candidate(
     let objects = candidate.objects + header.secrets.len();
     let bytes = candidate.bytes + copies().map(SecretFacts::size).sum::<usize>() + objects * OBJECT;
     let Candidate { is_pinned, read_before, .. } = *candidate;
-    Some(LiveSyncset { header, inputs, is_pinned, read_before, bytes, undecodable })
+    let lists = |mapping: &&SecretMapping| !mapping.metadata.is_empty();
+    let is_cut = |mapping: &SecretMapping| secrets.get(&mapping.source()).is_some_and(|facts| facts.is_cut);
+    let is_cut = candidate.is_cut || LiveSyncset::secrets(&header).filter(lists).any(is_cut);
+    Some(LiveSyncset { header, inputs, is_pinned, read_before, bytes, is_cut, undecodable })
 }
 
 /// The objects that a rollout is about to bring to this cluster, if it is for it. What can't be read may be anything.
@@ -376,7 +386,7 @@ fn names(awaited: &Awaited, cluster: &ClusterFacts) -> Option<Names> {
 fn leave_out(live: &mut [LiveSyncset]) {
     let mut used = 0;
     for syncset in live.iter_mut().filter(|syncset| syncset.undecodable.is_none()) {
-        if used + syncset.bytes <= MOST_BYTES {
+        if !syncset.is_cut && used + syncset.bytes <= MOST_BYTES {
             used += syncset.bytes;
             continue;
         }

@@ -320,6 +320,100 @@ fn passes_that_turn_out_to_need_more_do_not_wait_for_each_other() {
     });
 }
 
+/// So many mappings with names as long as they may be have about 200 KiB.
+fn mappings(count: usize) -> Value {
+    let long = |what: &str, n: usize| format!("{what}-{n}-{}", "x".repeat(230));
+    let mapping = |n: usize| {
+        json!({"sourceRef": {"name": long("source", n), "namespace": "foo"},
+            "targetRef": {"name": long("target", n), "namespace": long("namespace", n)}})
+    };
+    json!((0..count).map(mapping).collect::<Vec<_>>())
+}
+
+/// One with a token for a namespace writes what a pass reads before anything is rendered, and names as many clusters as he likes, which say
+/// nothing for half a minute.
+#[test]
+fn snapshots_that_somebody_makes_large_have_the_half_of_a_budget_and_keep_no_other_namespace_waiting() {
+    run(async {
+        const MIB: usize = 1 << 20;
+        let world = World::of("large_snapshots", 1).await;
+        let cluster = world.claim.cluster;
+        let preparer = world.preparer.waiting_at_most(Duration::from_millis(100));
+        let (_, small) = preparer.snapshot(cluster, "foo").await.expect("a small one needs no budget");
+        assert_eq!(small.bytes, 128 << 10);
+        for number in 1..=25 {
+            world.syncset(number, &format!("s{number:02}"), &[], &json!({"secretMappings": mappings(200)})).await;
+        }
+        let too_large = world.store.snapshot_within(cluster, small.bytes).await.expect("an answer");
+        let bytes = too_large.expect_err("nothing of it is read").bytes;
+        assert!((4 * MIB..8 * MIB).contains(&bytes), "{bytes}");
+        let (snapshot, held) = preparer.snapshot(cluster, "foo").await.expect("there is room for one");
+        assert_eq!((snapshot.candidates.len(), held.bytes), (25, bytes));
+        let second = preparer.snapshot(cluster, "foo").await;
+        assert!(matches!(second, Err(PrepareError::NoBudget)), "not for two of a namespace");
+        let (_, of_another) = preparer.snapshot(cluster, "bar").await.expect("others have as much");
+        assert_eq!(of_another.bytes, bytes);
+        drop(held);
+        preparer.snapshot(cluster, "foo").await.expect("it is given back");
+        // Beyond 8 MiB syncsets are left out, the last ones by name, and the others are applied.
+        for number in 26..=60 {
+            world.syncset(number, &format!("s{number:02}"), &[], &json!({"secretMappings": mappings(200)})).await;
+        }
+        let (snapshot, room) = world.preparer.snapshot(cluster, "baz").await.expect("a snapshot");
+        assert_eq!(room.bytes, 8 * MIB);
+        let read: usize = snapshot.candidates.iter().map(|candidate| json!(candidate.spec).to_string().len()).sum();
+        assert!(read < 9 * MIB, "{read}");
+        let cut = snapshot.candidates.iter().filter(|candidate| candidate.is_cut).count();
+        let plan = Plan::of(&snapshot);
+        let left_out: Vec<bool> = plan.live.iter().map(|live| live.undecodable.is_some()).collect();
+        assert!(cut > 0 && !left_out[0] && left_out.is_sorted() && left_out.iter().filter(|out| **out).count() >= cut);
+    });
+}
+
+/// Labels and annotations of a Secret that no mapping lists are not read at all.
+#[test]
+fn annotations_of_mapped_secrets_are_read_only_if_they_are_copied_and_as_long_as_there_is_room() {
+    run(async {
+        let world = World::of("large_annotations", 1).await;
+        let cluster = world.claim.cluster;
+        let mapping = |n: u8, more: &Value| {
+            let mut mapping = json!({"sourceRef": {"name": format!("m{n}"), "namespace": "foo"},
+                "targetRef": {"name": format!("m{n}"), "namespace": "default"}});
+            mapping.as_object_mut().expect("an object").extend(more.as_object().cloned().expect("an object"));
+            mapping
+        };
+        for number in 1..=40 {
+            let data = json!({"type": "Opaque", "dataGeneration": 1});
+            world.put(Kind::Secret, 100 + number, &format!("m{number}"), &data, Some(br#" {"key": "Y2FuYXJ5"}"#)).await;
+        }
+        // They are stored in a hundredth of that.
+        world
+            .stage
+            .run("update towline_documents set annotations = jsonb_build_object('note', repeat('x', 250000)) where kind = 'secrets'")
+            .await;
+        let all = |more: &Value| json!({"secretMappings": (1..=40).map(|n| mapping(n, more)).collect::<Vec<_>>()});
+        world.syncset(1, "a", &[], &all(&json!({}))).await;
+        let read = world.store.snapshot_within(cluster, 128 << 10).await.expect("an answer");
+        let snapshot = read.expect("it is small");
+        assert!(snapshot.secrets.len() == 40 && snapshot.secrets.iter().all(|facts| facts.annotations.is_empty()));
+        assert!(Plan::of(&snapshot).live[0].undecodable.is_none());
+        world
+            .syncset(2, "b", &[], &json!({"secretMappings": [mapping(1, &json!({"secretMetadata": ["note"]}))]}))
+            .await;
+        let snapshot = world.snapshot().await;
+        let with = snapshot.secrets.iter().filter(|facts| !facts.annotations.is_empty());
+        assert_eq!(with.map(|facts| facts.name.as_str()).collect::<Vec<_>>(), ["m1"]);
+        world.syncset(3, "c", &[], &all(&json!({"secretMetadata": ["*"]}))).await;
+        let (snapshot, _room) = world.preparer.snapshot(cluster, "foo").await.expect("a snapshot");
+        let read: usize =
+            snapshot.secrets.iter().map(|facts| facts.annotations.values().map(String::len).sum::<usize>()).sum();
+        assert!((7 << 20..8 << 20).contains(&read), "{read}");
+        let plan = Plan::of(&snapshot);
+        let out = plan.live.iter().map(|live| live.undecodable.as_ref().map(|failure| failure.reason));
+        assert_eq!(out.collect::<Vec<_>>(), [None, None, Some(Reason::ResourceInvalid)], "a part of them is not sent");
+    });
+}
+
 #[test]
 fn what_has_changed_since_the_snapshot_is_not_sent_under_what_was_known_before() {
     run(async {

@@ -12,8 +12,9 @@ use crate::syncsets::world::{LIMIT, Stage, WITH_DUPLICATES, run};
 /// Statements that a replica sends besides passes, by their names in metrics: the tail, claims, looks for work and renewals, compaction,
 /// the overview, the dispatcher, and counts of the hub. Each comes at any moment. No pass sends one of them, nor a transaction, whose
 /// `BEGIN` and `COMMIT` have no name.
-const BESIDE_PASSES: [&str; 33] = [
+const BESIDE_PASSES: [&str; 34] = [
     "applied_selectors",
+    "aside_syncsets",
     "begin_tail",
     "claim_work",
     "compact",

@@ -83,9 +83,9 @@ fn a_switch_to_upsert_forgets_and_a_switch_to_sync_tracks() {
     });
 }
 
-/// Each reason for which an object is kept.
+/// Each reason for which an object is kept. Whoever takes a mark from an object on the cluster keeps it, and it is never called a success.
 #[test]
-fn an_object_that_is_not_provably_ours_is_released() {
+fn an_object_that_somebody_has_taken_from_a_syncset_stays_and_is_told_until_that_is_over() {
     run(async {
         let stage = Stage::new("released").await;
         let plane = stage.register("west-1", &json!({}), 0).await;
@@ -115,26 +115,43 @@ fn an_object_that_is_not_provably_ours_is_released() {
         merge("finalized", &json!({"metadata": {"finalizers": ["example.com/wait"]}})).await;
         maps.delete("gone", &kube::api::DeleteParams::default()).await.unwrap();
         stage.wants("base", &[]).await;
-        stage.succeeds("west-1", "base", 2).await;
+        let failure = |status: &Value| {
+            let entry = &status["syncSets"][0];
+            (entry["reason"] == "NotDeleted").then(|| entry["failureMessage"].as_str().unwrap_or_default().to_owned())
+        };
+        let told = async |stage: &Stage| {
+            let status = stage.status("west-1", "what stays", |status| failure(status).is_some()).await;
+            assert_eq!(condition(&status, "Failed").unwrap()["status"], "True");
+            failure(&status).unwrap()
+        };
+        let expected = "v1, Kind=ConfigMap released/marked stays, although no syncset wants it: it existed before, or";
+        let message = told(&stage).await;
+        assert!(message.starts_with(expected) && message.ends_with("; and 4 more"), "{message}");
         let left: Vec<String> = stage.config_maps(plane).await.iter().map(ResourceExt::name_any).collect();
         assert_eq!(left, ["adopted", "finalized", "marked", "other", "pruned", "unlabelled", "unmarked"]);
         assert!(maps.get("finalized").await.unwrap().metadata.deletion_timestamp.is_some());
         merge("finalized", &json!({"metadata": {"finalizers": null}})).await;
         stage.at_rest().await;
-        // Whoever takes a mark from an object keeps it, and whoever gave the syncset sees that.
-        let released = |status: &Value| condition(status, "Released").is_some();
-        let status = stage.status("west-1", "what was released", released).await;
-        let told = condition(&status, "Released").unwrap()["message"].as_str().unwrap().to_owned();
-        let expected = "5 objects that no syncset wants stayed on the cluster, the first is ConfigMap released/marked: it existed before, or";
-        assert!(told.starts_with(expected), "{told}");
-        let log = stage.log();
-        let told = log.lines().find(|line| line.contains("objects that no syncset wants were not deleted"));
-        assert!(told.is_some_and(|line| line.contains("another_owner 2") && line.contains("unlabelled 1")), "{log}");
+        // However often it is compared, and also when the syncset is gone: only the cluster can end it.
+        stage.full_pass().await;
+        assert_eq!(told(&stage).await, message);
+        stage.remove(&stage.path("syncsets", "base")).await;
+        stage.at_rest().await;
+        assert_eq!(told(&stage).await, message);
+        for name in ["other", "unlabelled", "unmarked"] {
+            maps.delete(name, &kube::api::DeleteParams::default()).await.unwrap();
+        }
+        merge("marked", &json!({"metadata": {"annotations": {"towline.dev/adopted": null}}})).await;
+        merge("pruned", &json!({"metadata": {"annotations": {"towline.dev/prune": null}}})).await;
+        stage.full_pass().await;
+        stage.status("west-1", "no entries", |status| status["syncSets"] == json!([])).await;
+        let left: Vec<String> = stage.config_maps(plane).await.iter().map(ResourceExt::name_any).collect();
+        assert_eq!(left, ["adopted"]);
     });
 }
 
 #[test]
-fn what_was_released_is_logged_even_if_the_result_can_not_be_shown() {
+fn what_stays_is_stored_even_if_it_can_not_be_shown() {
     run(async {
         let stage = Stage::with("unshown", SYNCSETS, 1).await;
         let plane = stage.register("west-1", &json!({}), 0).await;
@@ -147,15 +164,15 @@ fn what_was_released_is_logged_even_if_the_result_can_not_be_shown() {
         stage.sql.batch_execute(refuse).await.unwrap();
         stage.wants("base", &[]).await;
         eventually("the pass to be stored", LIMIT, async || {
-            let left = "select count(*) from towline_applied";
-            let left: i64 = stage.sql.query_one(left, &[]).await.map_err(|error| error.to_string())?.get(0);
-            let is_logged = stage.log().contains("objects that no syncset wants were not deleted");
-            if left == 0 && is_logged { Ok(()) } else { Err(format!("{left} rows, logged: {is_logged}")) }
+            let stored = "select count(*) from towline_result where reason = 'NotDeleted'";
+            let stored: i64 = stage.sql.query_one(stored, &[]).await.map_err(|error| error.to_string())?.get(0);
+            if stored == 1 { Ok(()) } else { Err(format!("{stored} rows")) }
         })
         .await
         .unwrap();
         stage.sql.batch_execute("drop trigger refuse on clustersyncs").await.unwrap();
-        stage.succeeds("west-1", "base", 2).await;
+        let told = |status: &Value| status["syncSets"][0]["reason"] == "NotDeleted";
+        stage.status("west-1", "what stays", told).await;
     });
 }
 

@@ -127,7 +127,10 @@ impl Fleet {
             let status = self.stage.status(&format!("c-{cluster}"), "the condition Held", held).await;
             let held = condition(&status, "Held").unwrap();
             assert_eq!((&held["status"], &held["reason"]), (&json!("True"), &json!("MassDeletion")), "{held}");
-            assert_eq!(held["message"], "deletions of SelectorSyncSet fleet are held until they are approved");
+            assert_eq!(
+                held["message"],
+                "deletions of SelectorSyncSet fleet are held until they are checked and approved"
+            );
         }
     }
 

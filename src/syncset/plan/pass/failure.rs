@@ -8,12 +8,12 @@ use crate::syncset::plan::reason::Reason;
 use crate::syncset::plan::rows::Failure;
 use crate::syncset::plan::spec::Position;
 
-/// An object or a patch could not be sent, for a reason that says which one it is.
+/// An object or a patch could not be sent.
 pub(super) fn of_place(place: Position, reason: Reason, message: &str) -> Failure {
     Failure { reason, message: format!("failed to apply {}: {message}", placed(place)) }
 }
 
-/// The same for a reason that does not say it.
+/// The same with the object: the cluster's words may not name it.
 fn of_object(place: Position, object: &ObjectRef, reason: Reason, message: &str) -> Failure {
     Failure { reason, message: format!("failed to apply {} ({object}): {message}", placed(place)) }
 }
@@ -63,6 +63,12 @@ pub(super) fn of_absence(place: Position, object: &ObjectRef) -> Failure {
 pub(super) fn of_deletion(api_version: &str, object: &ObjectRef, message: &str) -> Failure {
     let message = format!("failed to delete {}: {message}", told(api_version, object));
     Failure { reason: Reason::DeletionFailed, message }
+}
+
+/// An object that nobody wants is not provably ours any more.
+pub(super) fn of_protected(api_version: &str, object: &ObjectRef, why: &str) -> Failure {
+    let message = format!("{} stays, although no syncset wants it: {why}", told(api_version, object));
+    Failure { reason: Reason::NotDeleted, message }
 }
 
 /// An object was deleted, and is still there.

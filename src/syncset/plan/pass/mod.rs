@@ -29,10 +29,10 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
 
-pub use outcome::{End, Outcome, Progress, Release, Undeleted};
+pub use outcome::{End, Outcome, Progress, Release};
 pub use stored::telling;
 pub use target::{
-    Address, Compared, Ending, Failed, List, Manager, Marks, PRUNE, Page, Refusal, Refused, Resolution, Seen, Takeover,
+    Address, Compared, Ending, Failed, List, Manager, Marks, Page, Refusal, Refused, Resolution, Seen, Takeover,
     Target, Write, Writes, Written,
 };
 

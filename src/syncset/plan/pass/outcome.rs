@@ -77,14 +77,6 @@ impl Release {
     }
 }
 
-/// Objects that were sent, that nobody wants any more, and that stay because of what somebody has made of them on the cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Undeleted {
-    pub count: usize,
-    /// One of them, and why it stays.
-    pub first: (ObjectRef, Release),
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// Everything that was due was tried.
@@ -111,8 +103,6 @@ pub struct Outcome {
     pub is_suspended: bool,
     /// What was not deleted, and why.
     pub releases: BTreeMap<Release, usize>,
-    /// Those of them that the status tells, with those of the passes that this one continues.
-    pub left: Option<Undeleted>,
     /// What this pass has sent although nothing of it is new, as the full passes before have, with the manager that has changed it
     /// each time, as far as that is known.
     pub contended: Vec<(ObjectRef, Option<String>)>,
@@ -149,8 +139,6 @@ pub struct Progress {
     /// Those of them that were asked for because of what is deleted. A pass that goes on does not ask again, or it would never get
     /// further.
     pub(super) unknown_within: BTreeSet<KindKey>,
-    /// What was not deleted because of what somebody has made of it.
-    pub(super) left: Option<Undeleted>,
     /// How often in a row the API server has answered 429 to these requests. It is kept from pass to pass.
     pub(super) throttled: BTreeMap<Throttled, u8>,
 }
@@ -249,7 +237,6 @@ impl Pass {
             awaits_check,
             is_suspended: deletions.contains(&1),
             releases: std::mem::take(&mut self.releases),
-            left: self.progress.left.clone(),
             contended: std::mem::take(&mut self.contended),
             ending: self.ending(),
             requests: self.requests,

@@ -12,6 +12,7 @@ use super::stored::{Facts, is_undetermined};
 use super::target::{Resolution, is_of_apply};
 use super::{Pass, failure};
 use crate::syncset::plan::name::ObjectRef;
+use crate::syncset::plan::object;
 use crate::syncset::plan::reason::Reason;
 use crate::syncset::plan::rows::{AppliedRow, Failure, PatchedRow, ResultRow};
 use crate::syncset::plan::spec::{Behavior, Desired, DesiredPatch, Mode, Position, Rendered, Rendering};
@@ -221,7 +222,7 @@ impl Pass {
             api_version: item.desired.api_version.clone(),
             content: (!item.send).then_some(item.desired.content),
             wanted: true,
-            tracked: header.mode == Mode::Sync,
+            tracked: header.mode == Mode::Sync && !object::is_kept(&item.desired.body),
             // Open until it is created: if it can't be created, it existed before.
             adopted: is_open || item.facts.adopted,
             uid: item.facts.uid.clone(),

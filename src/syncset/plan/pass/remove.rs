@@ -10,7 +10,7 @@ use jiff::SignedDuration;
 use uuid::Uuid;
 
 use super::item::{KindKey, Removal};
-use super::outcome::{Release, Undeleted, Verb};
+use super::outcome::{Release, Verb};
 use super::send::CONTENDED_AFTER;
 use super::stored::is_undetermined;
 use super::target::{Ending, Refusal, Resolution, Target};
@@ -108,12 +108,16 @@ impl Pass {
             let Some(row) = self.stored.row(&removal.object, removal.syncset) else { break };
             let is_wanted = |object: &ObjectRef| self.wanted.winner(object).is_some();
             if let Some(release) = Release::of(row, &seen, self.stored.rows(), is_wanted) {
-                // Of what was never sent it is not known whose it was.
-                if release != Release::Wanted && !is_undetermined(row) {
-                    let first = (removal.object.clone(), release);
-                    self.progress.left.get_or_insert(Undeleted { count: 0, first }).count += 1;
+                // Of what was never sent it is not known whose it was, and `CreateOnly` leaves what another syncset has sent.
+                let is_of_another = release == Release::AnotherOwner && row.version.is_none() && seen.of_this_hub;
+                if release == Release::Wanted || is_undetermined(row) || is_of_another {
+                    self.release(removal, release);
+                } else {
+                    // It was sent to be deleted again, and somebody on the cluster has changed that: it is told until it is gone, wanted
+                    // again, or as it was.
+                    let failure = failure::of_protected(&removal.api_version, &removal.object, release.reason());
+                    self.fail_removal(removal, failure);
                 }
-                self.release(removal, release);
                 break;
             }
             if let Some(ending) = &seen.ending {
@@ -205,9 +209,21 @@ impl Pass {
 
     /// Gives up a deletion that the cluster has refused: a pass that continues this one does not try it again.
     fn give_up(&mut self, removal: &Removal, message: &str) {
-        let failure = failure::of_deletion(&removal.api_version, &removal.object, message);
-        self.progress.removals.insert((removal.object.clone(), removal.syncset), failure);
-        self.keep_row(removal, message);
+        self.fail_removal(removal, failure::of_deletion(&removal.api_version, &removal.object, message));
+    }
+
+    fn fail_removal(&mut self, removal: &Removal, failure: Failure) {
+        self.progress.removals.insert((removal.object.clone(), removal.syncset), failure.clone());
+        self.deletion_failures.entry(removal.syncset).or_insert(failure);
+    }
+
+    /// Why a syncset has not deleted something, with how many objects stay like the one that is named.
+    fn take_deletion_failure(&mut self, syncset: Uuid) -> Option<Failure> {
+        let Failure { reason, message } = self.deletion_failures.remove(&syncset)?;
+        let is_same = |((_, of), failure): &(&(ObjectRef, Uuid), &Failure)| *of == syncset && failure.reason == reason;
+        let others = self.progress.removals.iter().filter(is_same).count().saturating_sub(1);
+        let more = if others == 0 { String::new() } else { format!("; and {others} more") };
+        Some(Failure { reason, message: format!("{message}{more}") })
     }
 
     /// Syncsets that are gone and all of whose objects are being deleted.
@@ -249,7 +265,7 @@ impl Pass {
                 self.stored.drop_result(row.syncset);
                 continue;
             }
-            let failure = self.deletion_failures.remove(&row.syncset);
+            let failure = self.take_deletion_failure(row.syncset);
             let since = if row.failure == failure { row.since } else { self.now() };
             self.stored.put_result(ResultRow { failure, since, has_pending_deletions: true, ..row });
         }
@@ -264,10 +280,11 @@ impl Pass {
 
     /// Notes the result of a syncset's turn.
     pub(super) fn finish_turn(&mut self, position: usize) {
+        let Some(id) = self.live.get(position).map(|live| live.header.id) else { return };
+        let of_deletion = self.take_deletion_failure(id);
         let Some(live) = self.live.get(position) else { return };
-        let id = live.header.id;
         let failures = [self.failures.remove(&position), self.left_out.remove(&position)];
-        let failure = failures.into_iter().flatten().next().or_else(|| self.deletion_failures.remove(&id));
+        let failure = failures.into_iter().flatten().next().or(of_deletion);
         let (name, inputs, generation) = (live.header.name.clone(), live.inputs, live.header.generation);
         let old = self.stored.result(id);
         let failure = failure.or_else(|| self.still_deleted_again(id, old?));

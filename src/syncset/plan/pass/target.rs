@@ -9,7 +9,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::syncset::plan::name::{Digest, ObjectRef};
-use crate::syncset::plan::object::{ADOPTED, MANAGED, SYNCSET_ID};
+use crate::syncset::plan::object::{ADOPTED, MANAGED, PRUNE, SYNCSET_ID};
 use crate::syncset::plan::rows::{AppliedRow, PatchedRow, ResultRow};
 use crate::syncset::plan::spec::{Behavior, PatchType};
 
@@ -310,9 +310,6 @@ pub struct Marks {
     pub adopted: bool,
     pub keep: bool,
 }
-
-/// The annotation that keeps an object which nobody wants any more, if it is `false`.
-pub const PRUNE: &str = "towline.dev/prune";
 
 impl Marks {
     /// Of an object's labels and annotations.

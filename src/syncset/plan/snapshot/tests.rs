@@ -34,6 +34,7 @@ fn candidate(number: u8, kind: SyncSetKind, name: &str, spec: &Value) -> Candida
         is_being_deleted: false,
         bytes: usize::from(number) * 1_000,
         objects: 1,
+        is_cut: false,
         spec: spec.as_object().cloned().expect("an object"),
     }
 }
@@ -167,6 +168,14 @@ fn of_syncsets_that_are_too_large_together_the_same_ones_are_left_out_until_they
         let is_checked_anew = before.undecodable.is_some() != after.undecodable.is_some();
         assert_eq!(before.inputs != after.inputs, is_checked_anew, "{}", before.header.name);
     }
+    // What was not read as a whole has no room either, however small the rest is: a part of it is never applied.
+    let cut = Candidate { is_cut: true, ..mib(1, "a", 0) };
+    assert!(left_out(&Plan::of(&snapshot(vec![cut]))).contains_key("a"));
+    let listing = json!({"secretMappings": [{"sourceRef": {"name": "pull", "namespace": "team-a"},
+        "targetRef": {"name": "a", "namespace": "b"}, "secretMetadata": ["*"]}]});
+    let listing = candidate(1, SyncSetKind::SyncSet, "a", &listing);
+    let secrets = vec![SecretFacts { is_cut: true, ..secret("team-a", 1) }];
+    assert!(left_out(&Plan::of(&Snapshot { secrets, ..snapshot(vec![listing]) })).contains_key("a"));
     // However small its objects are.
     let many = Candidate { objects: 26_215, ..mib(1, "a", 0) };
     assert!(left_out(&Plan::of(&snapshot(vec![many.clone()]))).contains_key("a"));
@@ -206,6 +215,7 @@ fn secret(namespace: &str, data_generation: i64) -> SecretFacts {
         data_generation,
         secret_type: "Opaque".to_owned(),
         is_immutable: false,
+        is_cut: false,
         labels: BTreeMap::new(),
         annotations: BTreeMap::new(),
     }

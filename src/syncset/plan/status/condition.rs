@@ -12,7 +12,6 @@ use crate::syncset::plan::rows::ClusterRow;
 
 const CONDITIONS: &str = "conditions";
 const ANOTHER_CLUSTER: &str = "AnotherCluster";
-const RELEASED: &str = "Released";
 const UNREACHABLE: &str = "Unreachable";
 /// The condition while deletions are held, and the reason of what can't be called done because of that.
 pub(super) const HELD: &str = "Held";
@@ -27,8 +26,6 @@ pub struct Conditions {
     pub paused: Option<String>,
     /// The syncsets whose deletions are suspended, in their order.
     pub suspended: Vec<SyncSetName>,
-    /// What was not deleted because of what somebody has made of it on the cluster.
-    pub released: Option<String>,
     /// Whether the kubeconfig leads to another cluster than before.
     pub has_moved: bool,
 }
@@ -141,7 +138,6 @@ pub(super) fn shown(
     all.extend(healthy(outcomes.health));
     all.extend(conditions.paused.as_ref().map(|message| Condition::when("Paused", "Paused", message.clone())));
     all.extend(held.map(|message| Condition::when(HELD, "MassDeletion", message)));
-    all.extend(conditions.released.as_ref().map(|message| Condition::when(RELEASED, "NotDeleted", message.clone())));
     if conditions.has_moved {
         let message = "the kubeconfig leads to another cluster than before, since its namespace kube-system has another UID: nothing is \
              deleted there because of what was applied to the cluster before";
@@ -154,26 +150,16 @@ pub(super) fn shown(
 /// Whether a status says that the kubeconfig leads to another cluster, as it does for so long after that was found out. It is stored
 /// nowhere else.
 pub fn has_moved(status: &Map<String, Value>, now: Timestamp, shown_for: SignedDuration) -> bool {
-    recent(status, ANOTHER_CLUSTER, now, shown_for).is_some()
-}
-
-/// What a status says of objects that were not deleted, for so long after the last of them. It is stored nowhere else.
-pub fn released(status: &Map<String, Value>, now: Timestamp, shown_for: SignedDuration) -> Option<String> {
-    recent(status, RELEASED, now, shown_for)
-}
-
-/// The message of a condition that is true since less than this.
-fn recent(status: &Map<String, Value>, kind: &str, now: Timestamp, shown_for: SignedDuration) -> Option<String> {
     let mut conditions = status.get(CONDITIONS).and_then(Value::as_array).into_iter().flatten();
-    let found = conditions.find(|condition| condition["type"] == kind && condition["status"] == "True")?;
-    let since = found["lastTransitionTime"].as_str()?.parse::<Timestamp>().ok()?;
-    let message = found["message"].as_str().unwrap_or_default().to_owned();
-    (now.duration_since(since) < shown_for).then_some(message)
+    let found = conditions.find(|condition| condition["type"] == ANOTHER_CLUSTER && condition["status"] == "True");
+    let since = found.and_then(|found| found["lastTransitionTime"].as_str()?.parse::<Timestamp>().ok());
+    since.is_some_and(|since| now.duration_since(since) < shown_for)
 }
 
 fn held(suspended: &[SyncSetName]) -> Option<String> {
     let suspended: Vec<&SyncSetName> = suspended.iter().collect();
-    (!suspended.is_empty()).then(|| format!("deletions of {} are held until they are checked and approved", listed(&suspended)))
+    (!suspended.is_empty())
+        .then(|| format!("deletions of {} are held until they are checked and approved", listed(&suspended)))
 }
 
 impl Condition {
@@ -184,11 +170,7 @@ impl Condition {
 
     fn since(self, previous: &Map<String, Value>, now: Timestamp) -> Value {
         let before = previous.get(CONDITIONS).and_then(Value::as_array).into_iter().flatten();
-        // What was not deleted is shown for a time of its own, also if something else was not shortly before.
-        let is_same = |before: &&Value| {
-            let is_news = self.kind == RELEASED && before["message"] != self.message;
-            before["type"] == self.kind && before["status"] == self.status && !is_news
-        };
+        let is_same = |before: &&Value| before["type"] == self.kind && before["status"] == self.status;
         let before = before.into_iter().find(is_same);
         let since = before.and_then(|before| before.get("lastTransitionTime")).filter(|since| since.is_string());
         json!({

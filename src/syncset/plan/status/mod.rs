@@ -23,7 +23,7 @@ use super::health::Entry;
 use super::name::{SyncSetKind, SyncSetName};
 use super::rows::ResultRow;
 pub use compare::differs;
-pub use condition::{Conditions, Reachability, Unreachable, has_moved, released};
+pub use condition::{Conditions, Reachability, Unreachable, has_moved};
 use condition::{HELD, Outcomes};
 
 /// When all syncsets of a cluster had succeeded; of a syncset, when it first did.

@@ -192,13 +192,12 @@ fn conditions_exist_while_they_are_true_and_keep_their_time_while_their_status_i
         },
         paused: Some("paused by paused".to_owned()),
         suspended: vec![suspended],
-        released: Some("1 object".to_owned()),
         has_moved: true,
     };
     let before = of(&[], &[], Conditions::default(), &Map::new());
     let first = of(&[], &[], conditions.clone(), &before);
     let kinds: Vec<&Value> = first["conditions"].as_array().expect("a list").iter().map(|one| &one["type"]).collect();
-    assert_eq!(kinds, ["AnotherCluster", "Failed", "Held", "Paused", "Released", "Unreachable"]);
+    assert_eq!(kinds, ["AnotherCluster", "Failed", "Held", "Paused", "Unreachable"]);
     let message = |kind| condition(&first, kind).expect("there")["message"].clone();
     assert_eq!(message("Held"), "deletions of SelectorSyncSet monitoring are held until they are checked and approved");
     assert_eq!(condition(&first, "Unreachable").expect("there")["reason"], "Unauthorized");
@@ -262,26 +261,6 @@ fn a_syncset_whose_deletions_are_held_has_not_succeeded() {
     let status = of(&[failing(held.clone()), other], &[], conditions(), &Map::new());
     assert_eq!(status["syncSets"][0]["result"], "Failure");
     assert_eq!(condition(&status, "Failed").expect("there")["status"], "True");
-}
-
-#[test]
-fn what_was_not_deleted_is_shown_for_a_while_after_the_last_of_it() {
-    let told = |message: &str| Conditions { released: Some(message.to_owned()), ..Conditions::default() };
-    let status = |conditions, previous: &Map<String, Value>, second| {
-        let live = BTreeSet::new();
-        let health = BTreeMap::new();
-        let observed =
-            Observed { results: &[], live: &live, ending: None, health: &health, conditions, controlled_by: "" };
-        super::status(&observed, previous, at(second))
-    };
-    let first = status(told("1 object"), &Map::new(), 1000);
-    let after = |status, second| released(status, at(second), SignedDuration::from_secs(60));
-    assert_eq!(after(&first, 1059).as_deref(), Some("1 object"));
-    assert_eq!(after(&first, 1060), None);
-    let second = status(told("2 objects"), &status(told("1 object"), &first, 1030), 1050);
-    assert!(differs(&second, &first));
-    assert_eq!(after(&second, 1109).as_deref(), Some("2 objects"));
-    assert_eq!(after(&second, 1110), None);
 }
 
 #[test]

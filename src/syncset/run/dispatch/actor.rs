@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
 use super::DispatchError;
-use super::batch::{Batch, Dispatch};
+use super::batch::{Aside, Batch, Dispatch};
 use super::rollout::Rollouts;
 use crate::actor::{BoxError, ChildSpec, Scope};
 use crate::db::{self, Listener, Session, Subscriber};
@@ -25,6 +25,8 @@ use crate::documents::{Grant, LOG_CHANNEL, LOG_EVERY, Leadership};
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 /// Between two checks of what is suspended.
 const TIDY_EVERY: Duration = Duration::from_mins(1);
+/// Between two looks whether a check was set aside that nobody has told of.
+const ASIDE_EVERY: Duration = Duration::from_secs(10);
 /// No page of a batch takes so long.
 const STALL_AFTER: Duration = Duration::from_mins(3);
 
@@ -60,7 +62,9 @@ impl Dispatcher {
     /// Follows the log under a grant.
     async fn follow(&self, grant: Grant, scope: &Scope) -> Infallible {
         let listener = Listener::new(self.dispatch.database.clone(), "dispatcher", &[LOG_CHANNEL]);
-        listener.run(&Follower { of: self, grant: &grant, scope, notified: Notify::new() }).await
+        listener
+            .run(&Follower { of: self, grant: &grant, scope, notified: Notify::new(), set_aside: Notify::new() })
+            .await
     }
 }
 
@@ -70,11 +74,24 @@ struct Follower<'d> {
     grant: &'d Grant,
     scope: &'d Scope,
     notified: Notify,
+    /// A batch has set a check aside.
+    set_aside: Notify,
 }
 
 impl Subscriber for Follower<'_> {
     async fn listening(&self, _session: &Session) -> Result<(), db::Error> {
         let dispatch = &self.of.dispatch;
+        let _ends: (Infallible, Infallible) = tokio::try_join!(self.batches(dispatch), self.checks(dispatch))?;
+        Ok(())
+    }
+
+    fn notified(&self, _channel: &str, _payload: &str) {
+        self.notified.notify_one();
+    }
+}
+
+impl Follower<'_> {
+    async fn batches(&self, dispatch: &Dispatch) -> Result<Infallible, db::Error> {
         let mut tidy_at = Instant::now();
         let mut rollouts = Rollouts::unknown();
         loop {
@@ -98,18 +115,26 @@ impl Subscriber for Follower<'_> {
         }
     }
 
-    fn notified(&self, _channel: &str, _payload: &str) {
-        self.notified.notify_one();
+    /// Checks what batches have set aside, beside them.
+    async fn checks(&self, dispatch: &Dispatch) -> Result<Infallible, db::Error> {
+        let mut aside = Aside::default();
+        loop {
+            while let Some(batch) = not_expired(dispatch.check_aside(self.grant, &mut aside).await)? {
+                self.of.observer.dispatched(batch);
+            }
+            let _elapsed = timeout(ASIDE_EVERY, self.set_aside.notified()).await;
+        }
     }
-}
 
-impl Follower<'_> {
     async fn batch(&self, dispatch: &Dispatch) -> Result<Batch, db::Error> {
         let work = self.scope.work();
         let batch = not_expired(dispatch.batch_in_pages(self.grant, &|| work.beat()).await)?;
         if batch != Batch::default() {
             tracing::debug!(changes = batch.changes, clusters = batch.asked, "changes dispatched");
             self.of.observer.dispatched(batch);
+        }
+        if batch.aside > 0 {
+            self.set_aside.notify_one();
         }
         Ok(batch)
     }

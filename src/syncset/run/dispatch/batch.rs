@@ -5,14 +5,19 @@
 //!
 //! The guard's decisions may be too many for one transaction. Then others come before, which move no cursor.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::guard::{Decisions, DeletionGuard, READ_AT_ONCE, everything, tracking};
+use super::guard::{Checked, Decisions, DeletionGuard, READ_AT_ONCE, Subject, everything, tracking};
 use super::log::{Read, read};
 use super::remove::{remove, remove_all, tidy};
 use super::selection::condition;
 use super::suspended::{Resumed, tracked};
 use super::{CLAIMED, DispatchError, begin_locked, ids};
+use crate::cluster::full_text;
 use crate::db::{Database, Transaction, Type, column};
 use crate::documents::{Broker, Grant, Parameters, WorkQueue, renumber};
 use crate::syncset::plan::concern::{BatchStep, Change, Concern, Unchecked};
@@ -24,6 +29,22 @@ pub struct Dispatch {
     pub(super) broker: Option<Broker>,
     /// Whether deletions are suspended if they are too many.
     pub(super) is_guarding: bool,
+    /// For how many objects of syncsets of one namespace there is room in the checks of a batch.
+    pub(super) room: usize,
+}
+
+/// So many objects are counted in about a second.
+const ROOM: usize = 500_000;
+/// Until a check is tried again that has failed.
+const AFTER_A_FAILURE: Duration = Duration::from_mins(1);
+
+/// What is known of the checks that were set aside. If it is lost, some are tried again early.
+#[derive(Debug, Default)]
+pub struct Aside {
+    /// Those that have failed, and when they are tried again.
+    later: BTreeMap<Uuid, Instant>,
+    /// When the last one of each namespace was tried.
+    tried: BTreeMap<String, Instant>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,6 +63,8 @@ pub struct Batch {
     pub suspended: usize,
     /// Syncsets whose deletions are suspended no more.
     pub resumed: usize,
+    /// Syncsets whose deletions are checked later.
+    pub aside: usize,
 }
 
 enum CheckEnd {
@@ -54,12 +77,13 @@ impl Batch {
     fn count(&mut self, decisions: &Decisions) {
         self.suspended += decisions.suspended.len();
         self.resumed += decisions.resumed.len();
+        self.aside += decisions.aside.len();
     }
 }
 
 impl Dispatch {
     pub fn new(database: Database) -> Self {
-        Self { database, broker: None, is_guarding: true }
+        Self { database, broker: None, is_guarding: true, room: ROOM }
     }
 
     /// The same, which tells workers over a message broker which clusters somebody waits for.
@@ -76,6 +100,13 @@ impl Dispatch {
         self
     }
 
+    /// The same with room for so many objects of a namespace in the checks of a batch.
+    #[must_use]
+    pub fn with_room(mut self, room: usize) -> Self {
+        self.room = room;
+        self
+    }
+
     /// Checks suspended syncsets again, since they may have nothing left to delete, and removes rows that are not needed. Without
     /// the guard, nothing that can be read stays suspended.
     pub async fn tidy(&self, grant: &Grant) -> Result<Batch, DispatchError> {
@@ -85,7 +116,7 @@ impl Dispatch {
     /// The same; `checked` is called after each syncset that was checked.
     pub async fn tidy_in_pages(&self, grant: &Grant, after_each: &(dyn Fn() + Sync)) -> Result<Batch, DispatchError> {
         const QUERY: &str = "held_ids";
-        const TEXT: &str = "select syncset::text from towline_guard where held order by syncset";
+        const TEXT: &str = "select syncset::text from towline_guard where held and checked >= 0 order by syncset";
         let (read, mut batch) = (read(&self.database).await?, Batch::default());
         // All other steps check everything.
         if read.head.step() == BatchStep::Follow {
@@ -212,13 +243,15 @@ impl Dispatch {
         let changed: Vec<Uuid> = unchecked.syncsets.iter().copied().collect();
         let mut others = tracking(&self.database, &relabelled).await?;
         others.retain(|id| !unchecked.syncsets.contains(id));
-        let mut decisions = Decisions::default();
+        let decided = unchecked.decided.iter().copied().collect();
+        let mut decisions = Decisions::as_before(decided, version);
+        let mut rooms = BTreeMap::<String, usize>::new();
         for (syncsets, is_changed) in [(changed, true), (others, false)] {
             for some in syncsets.chunks(READ_AT_ONCE) {
                 for subject in guard.read(some).await? {
-                    if is_changed || guard.is_concerned(&subject, &relabelled).await? {
-                        guard.check(subject, &mut decisions).await?;
-                    }
+                    let room = rooms.entry(subject.namespace().to_owned()).or_insert(self.room);
+                    let relabelled = (!is_changed).then_some(&*relabelled);
+                    check_one(&guard, &subject, relabelled, room, &mut decisions).await?;
                     after_each();
                     if decisions.are_many() && !self.write(grant, read, &std::mem::take(&mut decisions), batch).await? {
                         return Ok(CheckEnd::Outdated);
@@ -227,6 +260,69 @@ impl Dispatch {
             }
         }
         Ok(CheckEnd::Decided(decisions))
+    }
+
+    /// Checks the next one of the syncsets that were set aside, in turns by namespace: beside the batches, so that no change of others waits for it,
+    /// and however many objects it has. None if there is none to check now. Whatever fails stays aside, and is tried again.
+    pub async fn check_aside(&self, grant: &Grant, aside: &mut Aside) -> Result<Option<Batch>, DispatchError> {
+        const QUERY: &str = "aside_syncsets";
+        const TEXT: &str = "select g.syncset::text, g.namespace, g.checked, k.cursor from towline_claim k join towline_guard g on g.checked < 0 \
+             where k.name = 'dispatcher' order by g.checked desc";
+        let rows = self.database.all(QUERY, TEXT, &[]).await?;
+        let now = Instant::now();
+        let mut next: Option<(Option<Instant>, Uuid, String, i64, i64)> = None;
+        for (syncset, row) in ids(QUERY, &rows)?.into_iter().zip(&rows) {
+            let namespace: String = column(QUERY, row, 1)?;
+            let tried = aside.tried.get(&namespace).copied();
+            let is_sooner = next.as_ref().is_none_or(|next| tried < next.0);
+            if is_sooner && aside.later.get(&syncset).is_none_or(|at| *at <= now) {
+                next = Some((tried, syncset, namespace, column(QUERY, row, 2)?, column(QUERY, row, 3)?));
+            }
+        }
+        let Some((_, syncset, namespace, checked, cursor)) = next else {
+            aside.later.retain(|_, at| *at > now);
+            return Ok(None);
+        };
+        aside.tried.insert(namespace, now);
+        match self.check_apart(grant, syncset, checked, cursor).await {
+            Ok(batch) => Ok(Some(batch)),
+            Err(DispatchError::Database(error)) if error.outage().is_none() || error.is_delay() => {
+                let error = full_text(&error);
+                tracing::warn!(%syncset, error, "failed to check what a syncset would delete, retrying");
+                aside.later.insert(syncset, now + AFTER_A_FAILURE);
+                Ok(Some(Batch::default()))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The cursor is moved meanwhile. What it moves over and concerns the syncset sets that aside anew, and then nothing is written.
+    async fn check_apart(
+        &self,
+        grant: &Grant,
+        syncset: Uuid,
+        checked: i64,
+        cursor: i64,
+    ) -> Result<Batch, DispatchError> {
+        const STILL: &str = "select from towline_guard where syncset = $1::text::uuid and checked = $2 for update";
+        let guard = DeletionGuard { database: &self.database, is_guarding: self.is_guarding, version: cursor };
+        let (mut decisions, mut batch, mut room) = (Decisions::default(), Batch::default(), usize::MAX);
+        for subject in guard.read(&[syncset]).await? {
+            guard.check(&subject, &mut room, &mut decisions).await?;
+        }
+        let begun = begin_locked(&self.database, "check_aside", Some(grant), None).await?;
+        let mut transaction = begun.ok_or(DispatchError::LeaseExpired)?;
+        let id = syncset.to_string();
+        let params = [(&id as _, Type::TEXT), (&checked as _, Type::INT8)];
+        if transaction.execute("still_aside", STILL, &params).await? == 0 || !decisions.write(&mut transaction).await? {
+            return Ok(batch);
+        }
+        let clusters = concerned(&mut transaction, &Concern::default(), &decisions.resumed).await?;
+        ask(&mut transaction, &clusters, true).await?;
+        transaction.commit().await?;
+        decisions.announce();
+        batch.count(&decisions);
+        Ok(batch)
     }
 
     /// Writes decisions in a transaction that moves no cursor. A crash must not forget whom to ask for. Returns whether it was
@@ -270,6 +366,39 @@ impl Dispatch {
         let begun = begin_locked(&self.database, "dispatch", Some(grant), Some(read.head.cursor)).await?;
         begun.ok_or(DispatchError::LeaseExpired)
     }
+}
+
+/// Has the guard check a syncset, if it is concerned by these clusters with other labels, or in any case. One that has too many objects for now, or
+/// whose statement fails, is set aside: it keeps no other waiting.
+async fn check_one(
+    guard: &DeletionGuard<'_>,
+    subject: &Subject,
+    relabelled: Option<&[Uuid]>,
+    room: &mut usize,
+    decisions: &mut Decisions,
+) -> Result<(), DispatchError> {
+    let checked = async {
+        if subject.is_aside() {
+            return Ok(Checked::TooMany);
+        }
+        if let Some(relabelled) = relabelled
+            && !guard.is_concerned(subject, relabelled, room).await?
+        {
+            return Ok(Checked::Decided);
+        }
+        guard.check(subject, room, decisions).await
+    };
+    match checked.await {
+        Ok(Checked::Decided) => return Ok(()),
+        Ok(Checked::TooMany) => {}
+        Err(DispatchError::Database(error)) if error.outage().is_none() || error.is_delay() => {
+            let error = full_text(&error);
+            tracing::warn!(syncset = %subject.id(), error, "failed to check what a syncset would delete, retrying later");
+        }
+        Err(error) => return Err(error),
+    }
+    guard.set_aside(subject, decisions);
+    Ok(())
 }
 
 /// Asks for clusters, and returns their number.

@@ -33,6 +33,10 @@ pub(super) struct Decisions {
     guards: Vec<StoredGuard>,
     losses: Vec<LossRow>,
     edited: Vec<Uuid>,
+    /// Syncsets that are checked later, and delete nothing until then.
+    pub(super) aside: Vec<StoredGuard>,
+    /// Syncsets of which a new version changes nothing that was decided, and that version.
+    pub(super) decided: (Vec<Uuid>, i64),
     /// Syncsets whose deletions are suspended from now on.
     pub(super) suspended: Vec<SuspendedSyncset>,
     /// Syncsets whose deletions are suspended no more: the clusters where they track objects have to be asked for.
@@ -59,6 +63,8 @@ pub(super) struct Subject {
     always: bool,
     approved: i64,
     generation: i64,
+    /// Up to which version it was checked before; negative if it was set aside.
+    checked: i64,
     /// Its generation when it was checked before.
     checked_generation: i64,
     /// To which revision its rollout leads, if it has one; and where it led when it was checked before.
@@ -69,9 +75,17 @@ pub(super) struct Subject {
     since: Option<String>,
 }
 
+/// What the guard has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Checked {
+    Decided,
+    /// The syncset has more objects than there is room for, which says nothing of it.
+    TooMany,
+}
+
 /// A row of `towline_guard`.
 #[derive(Debug, Serialize)]
-struct StoredGuard {
+pub(super) struct StoredGuard {
     syncset: Uuid,
     checked: i64,
     gone: bool,
@@ -144,7 +158,7 @@ impl DeletionGuard<'_> {
                  select coalesce(l.document, o.document) #>> array['annotations', $2] = 'always' from towline_log l \
                    left join towline_log o on o.version = l.old_version \
                  where l.version > k.cursor and l.id = i.id and l.kind in ('syncsets', 'selectorsyncsets') \
-                 order by l.version desc limit 1), false) end, coalesce(g.generation, 0), v.revision, g.revision \
+                 order by l.version desc limit 1), false) end, coalesce(g.generation, 0), v.revision, g.revision, coalesce(g.checked, 0) \
              from unnest($1::text[]::uuid[]) i(id) cross join (select cursor from towline_claim where name = 'dispatcher') k \
              left join towline_documents d on d.kind in ('syncsets', 'selectorsyncsets') and d.id = i.id and d.deleted_at is null \
              left join lateral (select r.revision, case when o.started < o.edited or o.reason <> 'Aborted' then r.content \
@@ -194,6 +208,7 @@ impl DeletionGuard<'_> {
             always,
             approved: if approval == Approval::Once { generation } else { approved },
             generation,
+            checked: column(query, row, 16)?,
             checked_generation: column(query, row, 13)?,
             revision: column(query, row, 14)?,
             checked_revision: column(query, row, 15)?,
@@ -203,21 +218,36 @@ impl DeletionGuard<'_> {
     }
 
     /// Whether it has to be checked since these clusters got other labels: it is suspended, or would delete something else there than before.
-    pub(super) async fn is_concerned(&self, subject: &Subject, clusters: &[Uuid]) -> Result<bool, DispatchError> {
+    /// `room` is for how many objects there is room, and becomes less by those that it has.
+    pub(super) async fn is_concerned(
+        &self,
+        subject: &Subject,
+        clusters: &[Uuid],
+        room: &mut usize,
+    ) -> Result<bool, DispatchError> {
         let (state, mut is_concerned) = (&subject.state, subject.was_suspended);
         if !is_concerned {
             let found = |_, place: TrackedObjects| {
                 let (loses, _) = state.loses(&place);
                 is_concerned |= loses != place.approved || (place.was_allowed && loses.objects == 0);
             };
-            tracked_objects(self.database, subject.id, state.plain().as_ref(), Some(clusters), found).await?;
+            let plain = state.plain();
+            let count =
+                tracked_objects(self.database, subject.id, plain.as_ref(), Some(clusters), *room, found).await?;
+            is_concerned |= count > *room;
+            *room = room.saturating_sub(count);
         }
         Ok(is_concerned)
     }
 
-    /// Decides whether the deletions of a syncset are suspended.
-    pub(super) async fn check(&self, subject: Subject, decisions: &mut Decisions) -> Result<(), DispatchError> {
-        let Subject { id, state, approval, was_suspended, .. } = &subject;
+    /// Decides whether the deletions of a syncset are suspended, if there is room for its objects, which becomes less by them.
+    pub(super) async fn check(
+        &self,
+        subject: &Subject,
+        room: &mut usize,
+        decisions: &mut Decisions,
+    ) -> Result<Checked, DispatchError> {
+        let Subject { id, state, approval, was_suspended, .. } = subject;
         let (id, approval, was_suspended) = (*id, *approval, *was_suspended);
         // What was approved of another generation is not what it would delete now, nor what was approved on another way.
         let is_edited = *state != SyncsetState::Gone
@@ -234,7 +264,12 @@ impl DeletionGuard<'_> {
                 rows.push((cluster, loses, counts, counts || place.approved != Amount::default()));
             }
         };
-        tracked_objects(self.database, id, state.plain().as_ref(), None, found).await?;
+        let count = tracked_objects(self.database, id, state.plain().as_ref(), None, *room, found).await?;
+        if count > *room {
+            *room = 0;
+            return Ok(Checked::TooMany);
+        }
+        *room -= count;
         let cause = tally.check(state, was_suspended, approval);
         let is_approved = approval == Approval::Once;
         rows.retain(|(.., is_stored)| *is_stored || cause.is_some() || is_approved);
@@ -251,8 +286,8 @@ impl DeletionGuard<'_> {
         if is_edited {
             decisions.edited.push(id);
         }
-        let kind = if subject.is_named { subject.name.kind.as_str() } else { "" };
-        let Subject { name: SyncSetName { namespace, name, .. }, .. } = subject;
+        let kind = subject.kind();
+        let SyncSetName { namespace, name, .. } = subject.name.clone();
         match cause {
             Some(cause) if !was_suspended => decisions.suspended.push(SuspendedSyncset {
                 id,
@@ -267,7 +302,9 @@ impl DeletionGuard<'_> {
                 tracks: tally.tracks,
                 since: None,
             }),
-            None if was_suspended => decisions.resumed.push(Resumed::new(id, kind, &namespace, &name)),
+            None if was_suspended || subject.is_aside() => {
+                decisions.resumed.push(Resumed::new(id, kind, &namespace, &name));
+            }
             _ => {}
         }
         decisions.guards.push(StoredGuard {
@@ -285,13 +322,70 @@ impl DeletionGuard<'_> {
             approved: subject.approved,
             generation: subject.generation,
             revision: subject.revision,
-            since: subject.since,
+            since: subject.since.clone(),
         });
-        Ok(())
+        Ok(Checked::Decided)
+    }
+
+    /// Has a syncset checked later. It deletes nothing until then.
+    pub(super) fn set_aside(&self, subject: &Subject, decisions: &mut Decisions) {
+        if !subject.is_aside() {
+            let Subject { id: syncset, name: SyncSetName { namespace, name, .. }, .. } = subject;
+            tracing::warn!(%syncset, namespace, name, "deletions of a syncset are checked later: it has too many objects for now");
+        }
+        let SyncSetName { namespace, name, .. } = subject.name.clone();
+        decisions.aside.push(StoredGuard {
+            syncset: subject.id,
+            checked: -self.version.max(1),
+            gone: subject.state == SyncsetState::Gone,
+            held: false,
+            cause: None,
+            clusters: 0,
+            tracks: 0,
+            kind: subject.kind().to_owned(),
+            namespace,
+            name,
+            always: subject.always,
+            approved: 0,
+            generation: 0,
+            revision: None,
+            since: None,
+        });
+    }
+}
+
+impl Subject {
+    pub(super) fn id(&self) -> Uuid {
+        self.id
+    }
+
+    /// Its namespace; empty without one.
+    pub(super) fn namespace(&self) -> &str {
+        &self.name.namespace
+    }
+
+    /// Whether it is checked later.
+    pub(super) fn is_aside(&self) -> bool {
+        self.checked < 0
+    }
+
+    /// Whether it was checked as it is now.
+    pub(super) fn is_decided(&self) -> bool {
+        let now = (self.generation, self.revision);
+        self.checked > 0 && (self.checked_generation, self.checked_revision) == now
+    }
+
+    fn kind(&self) -> &'static str {
+        if self.is_named { self.name.kind.as_str() } else { "" }
     }
 }
 
 impl Decisions {
+    /// Nothing but that what was decided of these syncsets holds for this version, too.
+    pub(super) fn as_before(decided: Vec<Uuid>, version: i64) -> Self {
+        Self { decided: (decided, version), ..Self::default() }
+    }
+
     /// Whether it is as much as a transaction should write.
     pub(super) fn are_many(&self) -> bool {
         self.losses.len() >= MOST_WRITTEN
@@ -320,6 +414,7 @@ impl Decisions {
                approved_precious = greatest(excluded.approved_precious, \
                  case when l.syncset = any($3::text[]::uuid[]) then 0 else least(l.approved_precious, excluded.precious) end), \
                allowed = l.allowed or excluded.allowed, counted = excluded.counted";
+        self.write_others(transaction).await?;
         if self.guards.is_empty() {
             return Ok(true);
         }
@@ -335,6 +430,31 @@ impl Decisions {
             [(&syncsets as _, Type::TEXT_ARRAY), (&losses as _, Type::JSONB), (&edited as _, Type::TEXT_ARRAY)];
         transaction.execute("write_losses", LOSSES, &params).await?;
         Ok(true)
+    }
+
+    /// Writes what is not decided, or was before.
+    async fn write_others(&self, transaction: &mut Transaction<'static>) -> Result<(), DispatchError> {
+        // An approval, and since when something is held, stay as they are.
+        const ASIDE: &str = "insert into towline_guard as g \
+             (syncset, checked, gone, held, clusters, since, kind, namespace, name, always) \
+             select r.syncset, r.checked, r.gone, false, 0, now(), r.kind, r.namespace, r.name, r.always \
+               from jsonb_populate_recordset(null::towline_guard, $1) r order by r.syncset \
+             on conflict (syncset) do update set checked = excluded.checked, gone = excluded.gone, kind = excluded.kind, \
+               namespace = excluded.namespace, name = excluded.name, always = excluded.always";
+        // One without a row was never checked.
+        const DECIDED: &str = "insert into towline_guard as g (syncset, checked, gone, held, clusters, since) \
+             select id, -$2::bigint, false, false, 0, now() from unnest($1::text[]::uuid[]) s(id) order by id \
+             on conflict (syncset) do update set checked = case when g.checked < 0 then g.checked else greatest(g.checked, $2::bigint) end";
+        if !self.aside.is_empty() {
+            let aside = Json(&self.aside);
+            transaction.execute("set_aside", ASIDE, &[(&aside as _, Type::JSONB)]).await?;
+        }
+        let (decided, version) = &self.decided;
+        if !decided.is_empty() {
+            let params = [(&texts(decided) as _, Type::TEXT_ARRAY), (version as _, Type::INT8)];
+            transaction.execute("decided_before", DECIDED, &params).await?;
+        }
+        Ok(())
     }
 
     /// Tells the operator, once the transaction is committed.

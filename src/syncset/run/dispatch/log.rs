@@ -5,6 +5,7 @@ use std::sync::{Arc, LazyLock};
 use crate::db::{self, Database, Row, Text, column};
 use crate::documents::{IS_WHOLE, Kind};
 use crate::syncset::plan::concern::{Change, DocumentState, Head};
+use crate::syncset::plan::guard::APPROVE;
 
 const QUERY: &str = "dispatch_read";
 /// Most rows of one read.
@@ -75,6 +76,7 @@ fn state(record: &str) -> String {
         "case when {record}.generation is not null then jsonb_build_object('generation', {record}.generation, \
            'metadata', md5(concat_ws(' ', {record}.labels::text, {record}.annotations::text, {record}.finalizers::text, \
              {record}.deleted_at)), 'labels', md5({record}.labels::text), \
+           'guarded', md5(concat_ws(' ', {record}.annotations->>'{APPROVE}', {record}.deleted_at)), \
            'refs', {record}.data #> '{{spec,clusterDeploymentRefs}}', \
            'selector', {record}.data #> '{{spec,clusterDeploymentSelector}}', \
            'namespaces', {record}.data #> '{{spec,clusterNamespaces}}', \

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::batch::{Batch, Dispatch, ask, concerned};
-use super::guard::{Decisions, DeletionGuard};
+use super::guard::{Checked, Decisions, DeletionGuard};
 use super::selection::condition;
 use super::{DispatchError, WITHIN, begin_locked};
 use crate::cluster::full_text;
@@ -196,8 +196,21 @@ impl Dispatch {
         let mut decisions = Decisions::default();
         if due.is_unguarded {
             let guard = DeletionGuard { database: &self.database, is_guarding: self.is_guarding, version: cursor };
+            let mut room = self.room;
             for subject in guard.read(&[due.syncset]).await? {
-                guard.check(subject, &mut decisions).await?;
+                let is_checked =
+                    !subject.is_aside() && guard.check(&subject, &mut room, &mut decisions).await? == Checked::Decided;
+                if !is_checked && !subject.is_decided() {
+                    guard.set_aside(&subject, &mut decisions);
+                }
+            }
+            if !decisions.aside.is_empty() {
+                // It begins once that is checked.
+                let begun = begin_locked(&self.database, "rollout", Some(grant), None).await?;
+                let mut transaction = begun.ok_or(DispatchError::LeaseExpired)?;
+                decisions.write(&mut transaction).await?;
+                transaction.commit().await?;
+                return Ok(None);
             }
         }
         let begun = begin_locked(&self.database, "rollout", Some(grant), None).await?;

@@ -24,6 +24,7 @@ use columns::UnreadableColumn;
 pub use content::{Content, Lacking, MOST_ROWS, PayloadRow, SealedSecret};
 pub use proposal::{AskedObject, ClusterPlace, Selected};
 pub use save::{ClusterUpdate, Revision};
+pub use snapshot::TooLarge;
 
 pub(in crate::syncset) use save::RESYNC;
 pub(in crate::syncset) use tracked::tracked_objects;

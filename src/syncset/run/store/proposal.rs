@@ -8,9 +8,9 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::content::texts;
+use super::snapshot::facts;
 use super::{PassStore, StoreError, tracked_objects};
-use crate::cluster::tool_marks::LAST_APPLIED;
-use crate::db::{self, Type, column};
+use crate::db::{self, Param, Type, column};
 use crate::documents::{IS_WHOLE, Key, ListError, Parameters};
 use crate::syncset::plan::guard::{Amount, SyncsetState, Tally, TrackedObjects};
 use crate::syncset::plan::snapshot::SecretFacts;
@@ -136,7 +136,7 @@ impl PassStore {
             let (loses, much) = state.loses(&place);
             tally.add(&place, loses, much);
         };
-        tracked_objects(&self.database, syncset, state.plain().as_ref(), None, found).await?;
+        tracked_objects(&self.database, syncset, state.plain().as_ref(), None, usize::MAX, found).await?;
         Ok(tally)
     }
 
@@ -189,23 +189,27 @@ impl PassStore {
         })
     }
 
-    /// What is known of `Secret` documents without their data, by namespace and name.
-    pub async fn secret_facts(&self, places: &[(String, String)]) -> Result<Vec<SecretFacts>, StoreError> {
+    /// What is known of `Secret` documents without their data, by namespace and name; with labels and annotations, if any are listed.
+    pub async fn secret_facts(&self, sources: &[(String, String, bool)]) -> Result<Vec<SecretFacts>, StoreError> {
         const QUERY: &str = "secret_facts";
         let text = format!(
-            "select coalesce(jsonb_agg(to_jsonb(f)), '[]')::text from ( \
-               select s.id, s.namespace, s.name, s.version, coalesce(octet_length(s.sealed), 0) as bytes, \
-                 coalesce((s.data->>'dataGeneration')::bigint, 0) as data_generation, \
-                 coalesce(s.data->>'type', '') as secret_type, coalesce(s.data->'immutable' = 'true', false) as is_immutable, \
-             s.labels, s.annotations - '{LAST_APPLIED}' as annotations \
-               from (select distinct * from unnest($1::text[], $2::text[]) p(namespace, name)) p join secrets s \
-                 on s.kind = 'secrets' and s.namespace = p.namespace and s.name = p.name) f"
+            "with candidate as (select 0 as size, false as is_cut), source as ( \
+               select namespace, name, bool_or(is_listed) as is_listed \
+               from unnest($1::text[], $2::text[], $3::text[]::bool[]) s(namespace, name, is_listed) group by 1, 2) \
+             select coalesce(jsonb_agg(to_jsonb(f)), '[]')::text from ({}) f",
+            facts("source")
         );
-        if places.is_empty() {
+        if sources.is_empty() {
             return Ok(Vec::new());
         }
-        let (namespaces, names): (Vec<String>, Vec<String>) = places.iter().cloned().unzip();
-        let params = [(&namespaces as _, Type::TEXT_ARRAY), (&names as _, Type::TEXT_ARRAY)];
+        let (mut namespaces, mut names, mut listed) = (Vec::new(), Vec::new(), Vec::new());
+        for (namespace, name, is_listed) in sources {
+            namespaces.push(namespace.clone());
+            names.push(name.clone());
+            listed.push(is_listed.to_string());
+        }
+        let params: [Param<'_>; 3] =
+            [(&namespaces, Type::TEXT_ARRAY), (&names, Type::TEXT_ARRAY), (&listed, Type::TEXT_ARRAY)];
         let _slot = self.slot().await;
         let rows = self.database.all(QUERY, &text, &params).await?;
         let Some(row) = rows.first() else { return Ok(Vec::new()) };

@@ -11,18 +11,27 @@ use super::columns::{ClusterColumns, GuardColumns, ResultColumns, UnreadableColu
 use super::content::sent;
 use super::{PassStore, StoreError, read};
 use crate::cluster::tool_marks::LAST_APPLIED;
-use crate::db::{Row, Text, Type, column};
+use crate::db::{Param, Row, Text, Type, column};
 use crate::documents::{Document, IS_WHOLE, ListError};
 use crate::syncset::plan::name::SyncSetName;
 use crate::syncset::plan::naming::Resource;
 use crate::syncset::plan::rows::{ClusterRow, GuardRow};
-use crate::syncset::plan::snapshot::{Awaited, Candidate, Sent, Snapshot, StoredCluster};
+use crate::syncset::plan::snapshot::{Awaited, Candidate, MOST_BYTES, Sent, Snapshot, StoredCluster};
 
 const QUERY: &str = "syncset_snapshot";
 /// Of so many rows of applied objects and of patches, the snapshot has what they say: fewer cost less than another statement.
 const FEW: i64 = 200;
 /// The annotation of a `SyncSet` with the group under which its metrics count.
 const METRICS_GROUP: &str = "hive.openshift.io/syncset-metrics-group";
+
+/// What a syncset, the facts of a secret or a result counts beside its texts, in bytes.
+const EACH: usize = 400;
+
+/// A snapshot that has more bytes than there was room for. Nothing of it was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooLarge {
+    pub bytes: usize,
+}
 
 /// As the statement prints it.
 #[derive(Deserialize)]
@@ -39,6 +48,7 @@ struct CandidateColumns {
     is_being_deleted: bool,
     bytes: usize,
     objects: usize,
+    is_cut: bool,
     spec: Map<String, Value>,
 }
 
@@ -80,7 +90,7 @@ const AS_PINNED: &str = "cross join lateral (select s.data->'spec' as spec offse
           where key in ('clusterDeploymentSelector', 'clusterNamespaces')), '{}') as spec, \
         jsonb_build_object('version', v.version, 'generation', v.generation, 'read_before', t.read_before, \
           'is_waiting', coalesce(t.revision, r.stable) is null, \
-          'awaited', case when g.content is not null then jsonb_build_object('spec', g.content - '{resources,patches}'::text[], \
+          'awaited', case when g.content is not null then jsonb_build_object('spec', g.content - '{resources,patches,health,rollout}'::text[], \
             'resources', case when jsonb_typeof(g.content->'resources') = 'array' then coalesce((select jsonb_agg(jsonb_build_array( \
                 e->>'apiVersion', e->>'kind', e #>> '{metadata,namespace}', e #>> '{metadata,name}')) \
               from jsonb_array_elements(g.content->'resources') e), '[]') end) end) as pinned \
@@ -97,15 +107,18 @@ const AS_PINNED: &str = "cross join lateral (select s.data->'spec' as spec offse
 static STATEMENT: LazyLock<String> = LazyLock::new(|| {
     format!(
         "with target as materialized (select * from clusters where kind = 'clusters' and id = $1::text::uuid), \
+         own as materialized (select (to_jsonb(c) - 'sealed')::text as text, sealed from target c), \
+         shown as materialized (select (to_jsonb(s) - 'sealed')::text as text from target c join clustersyncs s \
+           on s.kind = 'clustersyncs' and s.namespace = c.namespace and s.name = c.name), \
          selectors as materialized ( \
            select t.selector from target c, jsonb_each_text(c.labels) l \
              join towline_terms t on t.key = l.key and t.value in (l.value, '*') \
            union select selector from towline_terms where key = '' and value = ''), \
-         candidate as materialized ( \
+         found as materialized ( \
            select 'SyncSet' as kind, s.id, s.namespace, s.name, s.version, s.generation, p.pinned, s.annotations->>'{METRICS_GROUP}' as metrics_group, \
              s.created_at, s.deleted_at is not null as is_being_deleted, \
              coalesce(pg_column_size({SPEC}), 0) as bytes, {counted} as objects, \
-             {SPEC} - '{{resources,patches,clusterDeploymentRefs}}'::text[] as spec \
+             {SPEC} - '{{resources,patches,clusterDeploymentRefs,rollout}}'::text[] as spec \
            from target c join syncsets s on s.kind = 'syncsets' and s.namespace = c.namespace \
              and s.data #> '{{spec,clusterDeploymentRefs}}' @> jsonb_build_array(jsonb_build_object('name', c.name)) \
              {AS_PINNED} \
@@ -113,19 +126,22 @@ static STATEMENT: LazyLock<String> = LazyLock::new(|| {
            select 'SelectorSyncSet', s.id, s.namespace, s.name, s.version, s.generation, p.pinned, null, \
              s.created_at, s.deleted_at is not null, coalesce(pg_column_size({SPEC}), 0), {counted}, \
              case when jsonb_typeof({SPEC}) = 'object' \
-               then {SPEC} - '{{resources,patches}}'::text[] else '{{}}' end \
+               then {SPEC} - '{{resources,patches,rollout}}'::text[] else '{{}}' end \
            from target c, selectors join selectorsyncsets s \
              on s.kind = 'selectorsyncsets' and s.id = selectors.selector \
              {AS_PINNED}), \
+         candidate as materialized ( \
+           select kind, id, namespace, name, version, generation, metrics_group, created_at, is_being_deleted, bytes, objects, size, is_cut, \
+             case when is_cut then spec - '{{secretMappings,health}}'::text[] else spec end as spec, \
+             case when is_cut and pinned->'awaited' <> 'null' \
+               then pinned || jsonb_build_object('awaited', jsonb_build_object('spec', null, 'resources', null)) else pinned end as pinned \
+           from (select *, sum(size) over (order by kind desc, namespace, name) > {MOST_BYTES} as is_cut \
+             from (select *, {EACH} + pg_column_size(spec) + coalesce(pg_column_size(pinned), 0) as size from found) f) f), \
          source as materialized ( \
-           select distinct m #>> '{{sourceRef,namespace}}' as namespace, m #>> '{{sourceRef,name}}' as name \
-           from candidate, jsonb_path_query(spec, '$.secretMappings[*]') m), \
-         secret as ( \
-           select s.id, s.namespace, s.name, s.version, coalesce(octet_length(s.sealed), 0) as bytes, \
-             coalesce((s.data->>'dataGeneration')::bigint, 0) as data_generation, \
-             coalesce(s.data->>'type', '') as secret_type, coalesce(s.data->'immutable' = 'true', false) as is_immutable, \
-             s.labels, s.annotations - '{LAST_APPLIED}' as annotations \
-           from source join secrets s on s.kind = 'secrets' and s.namespace = source.namespace and s.name = source.name), \
+           select m #>> '{{sourceRef,namespace}}' as namespace, m #>> '{{sourceRef,name}}' as name, \
+             bool_or(coalesce(jsonb_typeof(m->'secretMetadata') = 'array' and m->'secretMetadata' <> '[]', false)) as is_listed \
+           from candidate, jsonb_path_query(spec, '$.secretMappings[*]') m group by 1, 2), \
+         secret as materialized ({secrets}), \
          outcome as materialized (select r.* from target c join towline_result r on r.cluster = c.id), \
          applied as materialized ( \
            select a.syncset, count(*) as rows from target c join towline_applied a on a.cluster = c.id group by a.syncset), \
@@ -133,15 +149,19 @@ static STATEMENT: LazyLock<String> = LazyLock::new(|| {
            + (select count(*) from target c join towline_patched p on p.cluster = c.id))::bigint as rows from applied), \
          known as materialized ( \
            select id from candidate union select syncset from outcome union select syncset from applied), \
-         cluster_row as materialized (select p.* from target c join towline_cluster p on p.cluster = c.id) \
+         cluster_row as materialized (select p.* from target c join towline_cluster p on p.cluster = c.id), \
+         weight as materialized (select w.bytes, w.bytes <= $2::bigint or $2::bigint >= {MOST_BYTES} as fits from (select ( \
+             coalesce((select sum(octet_length(text) + coalesce(octet_length(sealed), 0)) from own), 0) \
+             + coalesce((select sum(octet_length(text)) from shown), 0) \
+             + coalesce((select sum(size) from candidate where not is_cut), 0) + coalesce((select sum(size) from secret), 0) \
+             + coalesce((select sum({EACH} + coalesce(octet_length(message), 0) + coalesce(pg_column_size(health #- '{{objects}}'), 0)) \
+               from outcome), 0))::bigint as bytes) w) \
          select {IS_WHOLE}, to_json(now()) #>> '{{}}', \
            (select cursor from towline_claim where name = 'dispatcher'), \
-           (select to_jsonb(c) - 'sealed' from target c)::text, (select sealed from target), \
-           (select to_jsonb(s) - 'sealed' from target c join clustersyncs s \
-              on s.kind = 'clustersyncs' and s.namespace = c.namespace and s.name = c.name)::text, \
-           (select coalesce(jsonb_agg(to_jsonb(candidate)), '[]') from candidate)::text, \
-           (select coalesce(jsonb_agg(to_jsonb(secret)), '[]') from secret)::text, \
-           (select coalesce(jsonb_agg(to_jsonb(outcome) #- '{{health,objects}}'), '[]') from outcome)::text, \
+           (select text from own where fits), (select sealed from own where fits), (select text from shown where fits), \
+           (select coalesce(jsonb_agg(to_jsonb(candidate)), '[]') from candidate where fits)::text, \
+           (select coalesce(jsonb_agg(to_jsonb(secret)), '[]') from secret where fits)::text, \
+           (select coalesce(jsonb_agg(to_jsonb(outcome) #- '{{health,objects}}'), '[]') from outcome where fits)::text, \
            (select coalesce(jsonb_agg(syncset), '[]') from applied)::text, (select rows from sent), \
            (select coalesce(jsonb_agg(to_jsonb(cluster_row)), '[]') from cluster_row)::text, \
            (select f.name from target c join towline_identity i on i.cluster = c.id cross join lateral ( \
@@ -154,22 +174,55 @@ static STATEMENT: LazyLock<String> = LazyLock::new(|| {
            (select case when rows <= {FEW} then (select coalesce(jsonb_agg(to_jsonb(a)), '[]') \
               from target c join towline_applied a on a.cluster = c.id) end from sent)::text, \
            (select case when rows <= {FEW} then (select coalesce(jsonb_agg(to_jsonb(p)), '[]') \
-              from target c join towline_patched p on p.cluster = c.id) end from sent)::text \
-         from towline_meta m, towline_version s",
+              from target c join towline_patched p on p.cluster = c.id) end from sent)::text, fits, weight.bytes \
+         from towline_meta m, towline_version s, weight",
         counted = counted(),
+        secrets = facts("source"),
     )
 });
 
+/// The facts of the Secrets that are named in `source`. Labels and annotations are read only where a mapping lists some, and as long as there is
+/// room for them beside the candidates, whose sizes are in `candidate`.
+pub(super) fn facts(source: &str) -> String {
+    format!(
+        "select id, namespace, name, version, bytes, data_generation, secret_type, is_immutable, is_cut, \
+           case when is_cut then '{{}}' else labels end as labels, case when is_cut then '{{}}' else annotations end as annotations, \
+           case when is_cut then {EACH} else size end as size \
+         from (select *, is_listed and sum(size) over (order by namespace, name) \
+               + coalesce((select sum(size) from candidate where not is_cut), 0) > {MOST_BYTES} as is_cut \
+           from (select *, {EACH} + octet_length(labels::text) + octet_length(annotations::text) as size \
+             from (select s.id, s.namespace, s.name, s.version, coalesce(octet_length(s.sealed), 0) as bytes, \
+                 coalesce((s.data->>'dataGeneration')::bigint, 0) as data_generation, coalesce(s.data->>'type', '') as secret_type, \
+                 coalesce(s.data->'immutable' = 'true', false) as is_immutable, source.is_listed, \
+                 case when source.is_listed then s.labels else '{{}}' end as labels, \
+                 case when source.is_listed then s.annotations - '{LAST_APPLIED}' else '{{}}' end as annotations \
+               from {source} source join secrets s \
+                 on s.kind = 'secrets' and s.namespace = source.namespace and s.name = source.name) s) s) s"
+    )
+}
+
 impl PassStore {
-    /// What a pass over the cluster of this id begins with.
+    /// What a pass over the cluster of this id begins with, however much it is.
     pub async fn snapshot(&self, cluster: Uuid) -> Result<Snapshot, StoreError> {
-        let cluster = cluster.to_string();
+        let read = self.snapshot_within(cluster, MOST_BYTES).await?;
+        // All fits into that, and what would not is cut.
+        read.map_err(|TooLarge { .. }| StoreError::Restoring(ListError::Restoring))
+    }
+
+    /// The same, if it is not more than so many bytes of JSON. What documents say beyond [`MOST_BYTES`] is cut: a syncset of which something is,
+    /// is left out.
+    pub async fn snapshot_within(&self, cluster: Uuid, room: usize) -> Result<Result<Snapshot, TooLarge>, StoreError> {
+        let (cluster, room) = (cluster.to_string(), i64::try_from(room).unwrap_or(i64::MAX));
+        let params: [Param<'_>; 2] = [(&cluster, Type::TEXT), (&room, Type::INT8)];
         let _slot = self.slot().await;
-        let rows = self.database.all(QUERY, Text::Prepared(&STATEMENT), &[(&cluster, Type::TEXT)]).await?;
-        match rows.first() {
-            Some(row) if column(QUERY, row, 0)? => snapshot(row),
-            Some(_) | None => Err(StoreError::Restoring(ListError::Restoring)),
+        let rows = self.database.all(QUERY, Text::Prepared(&STATEMENT), &params).await?;
+        let row = rows.first().filter(|row| column(QUERY, row, 0).unwrap_or(false));
+        let row = row.ok_or(StoreError::Restoring(ListError::Restoring))?;
+        if column(QUERY, row, 17)? {
+            return snapshot(row).map(Ok);
         }
+        let bytes: i64 = column(QUERY, row, 18)?;
+        Ok(Err(TooLarge { bytes: usize::try_from(bytes).unwrap_or(usize::MAX) }))
     }
 }
 
@@ -270,6 +323,7 @@ impl TryFrom<CandidateColumns> for Candidate {
             is_being_deleted: columns.is_being_deleted,
             bytes: columns.bytes,
             objects: columns.objects,
+            is_cut: columns.is_cut,
             spec: columns.spec,
         })
     }

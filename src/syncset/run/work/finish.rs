@@ -15,7 +15,7 @@ use super::{ClaimEnd, Identified, Read, ReconcileError, Reconciled};
 use crate::documents::{self, Change, Document, Expected, Item, Row, Work, WorkEnd};
 use crate::syncset::plan::action::PassPlan;
 use crate::syncset::plan::health::Health;
-use crate::syncset::plan::pass::{End, Outcome, Undeleted, Writes};
+use crate::syncset::plan::pass::{End, Outcome, Writes};
 use crate::syncset::plan::reason::Retry;
 use crate::syncset::plan::retry;
 use crate::syncset::plan::retry::{Ended, Left, Next, after};
@@ -295,7 +295,6 @@ impl Worker {
             reachability,
             paused,
             suspended: plan.suspended(snapshot, results),
-            released: outcome.and_then(released).or_else(|| status::released(&before.status, read.now(), shown_for)),
             has_moved: is_another || status::has_moved(&before.status, read.now(), shown_for),
         };
         let observed = Observed {
@@ -342,13 +341,6 @@ impl Worker {
     fn shown_for(&self) -> SignedDuration {
         SignedDuration::try_from(self.config.reapply_interval).unwrap_or(SignedDuration::MAX)
     }
-}
-
-/// What a pass says of objects that it has not deleted.
-fn released(outcome: &Outcome) -> Option<String> {
-    let Undeleted { count, first: (object, release) } = outcome.left.as_ref()?;
-    let (of, what) = (release.reason(), if *count == 1 { "object" } else { "objects" });
-    Some(format!("{count} {what} that no syncset wants stayed on the cluster, the first is {object}: {of}"))
 }
 
 impl Shown<'_> {

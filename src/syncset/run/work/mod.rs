@@ -29,7 +29,7 @@ use tokio::time::Instant;
 
 pub use executor::{By, Client, Executor, ObjectOnCluster, Stop, check_merge};
 pub use observer::{First, WorkObserver};
-pub use prepare::{NoClient, NoCredentials, PrepareError, Prepared, Preparer};
+pub use prepare::{NoClient, NoCredentials, PrepareError, Prepared, Preparer, Room};
 pub use worker::Worker;
 
 use crate::documents::{Finished, WorkEnd, WriteError};
@@ -42,6 +42,7 @@ use crate::telemetry::ReconcileResult;
 /// What a reconcile has read, and when.
 struct Read {
     snapshot: Snapshot,
+    room: Room,
     plan: Plan,
     at: Instant,
 }

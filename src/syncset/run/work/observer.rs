@@ -205,7 +205,6 @@ mod tests {
             awaits_check: false,
             is_suspended: false,
             releases: BTreeMap::new(),
-            left: None,
             contended: Vec::new(),
             ending: BTreeSet::new(),
             requests: 1,

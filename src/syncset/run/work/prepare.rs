@@ -15,11 +15,11 @@ use std::time::Duration;
 use secrecy::{ExposeSecret, SecretSlice, SecretString};
 use serde_json::Value;
 use tokio::sync::{Semaphore, watch};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
 use super::executor::Client;
-use crate::actor::{Slot, Slots};
+use crate::actor::{OwnSlots, Slot, Slots};
 use crate::cluster::kubeconfig::{self, Allowed, Fault};
 use crate::cluster::{Credentials, DynamicClusters, Fingerprint};
 use crate::documents::{BlockingPool, Key, Keyring, Kind, OpenError, ShutsDown};
@@ -36,7 +36,9 @@ use crate::syncset::plan::snapshot::{
 use crate::syncset::plan::spec::{Header, Rendered, SecretSource};
 use crate::syncset::plan::wanted::{Deletions, Live, also_due};
 use crate::syncset::run::payloads::{Kept, Parsed, Payloads};
-use crate::syncset::run::store::{Content, Lacking, MOST_ROWS, PassStore, PayloadRow, SealedSecret, StoreError};
+use crate::syncset::run::store::{
+    Content, Lacking, MOST_ROWS, PassStore, PayloadRow, SealedSecret, StoreError, TooLarge,
+};
 
 /// A pass is small if it takes at most so many bytes of a budget.
 const SMALL: usize = MOST_BYTES / 32;
@@ -44,6 +46,10 @@ const SMALL: usize = MOST_BYTES / 32;
 const PATIENCE_WHEN_SMALL: u32 = 5;
 /// So many passes read payloads and secrets at once. Others that lack the same begin with what these have read.
 const READERS: usize = 4;
+/// A snapshot of so many bytes is read without a budget: two hundred times as much as one of a few small syncsets.
+const SMALL_SNAPSHOT: usize = 1 << 17;
+/// How often a snapshot is begun anew that has grown meanwhile.
+const MOST_SNAPSHOTS: usize = 3;
 /// The unit of the budgets, in bytes.
 const UNIT: usize = 1 << 10;
 /// An object or a patch that was sent counts like so many bytes of a document: what is noted of it takes 1.7 KiB, and the values of a document take
@@ -66,9 +72,11 @@ pub struct Preparer {
     patience: Option<Duration>,
 }
 
-/// Units for small passes and for large ones, of which the passes of one namespace have half at most: of the large ones, one may have that.
+/// Units for large snapshots, for small passes and for large ones, of which the passes of one namespace have half at most: of the snapshots and
+/// the large passes, one may have that.
 #[derive(Clone)]
 struct Budgets {
+    snapshots: Slots,
     small: Slots,
     large: Slots,
 }
@@ -79,6 +87,16 @@ struct Proposed {
     syncset: Uuid,
     version: i64,
     kept: Kept,
+}
+
+/// What a snapshot may take, until it is dropped.
+#[derive(Debug)]
+pub struct Room {
+    pub bytes: usize,
+    /// Shortly before it was read.
+    pub since: Instant,
+    /// Its part of a budget, if it is not small.
+    _budget: Option<Slot>,
 }
 
 #[derive(Debug)]
@@ -114,7 +132,8 @@ impl From<ShutsDown> for PrepareError {
 
 impl Default for Budgets {
     fn default() -> Self {
-        Self { small: Slots::new(MOST_BYTES / UNIT), large: Slots::new(2 * MOST_BYTES / UNIT) }
+        let [snapshots, large] = [(); 2].map(|()| Slots::new(2 * MOST_BYTES / UNIT));
+        Self { snapshots, small: Slots::new(MOST_BYTES / UNIT), large }
     }
 }
 
@@ -213,11 +232,34 @@ impl Preparer {
             if bytes <= SMALL { (&self.budgets.small, PATIENCE_WHEN_SMALL) } else { (&self.budgets.large, 1) };
         let units = u32::try_from(bytes.min(MOST_BYTES).div_ceil(UNIT)).unwrap_or(u32::MAX);
         let namespace = snapshot.cluster.as_ref().map_or("", |cluster| &cluster.document.namespace);
-        let own = budget.of(namespace);
+        self.take(&budget.of(namespace), units, times).await
+    }
+
+    async fn take(&self, own: &OwnSlots, units: u32, times: u32) -> Result<Slot, PrepareError> {
         match self.patience.map(|patience| patience.saturating_mul(times)) {
             Some(patience) => timeout(patience, own.take(units)).await.map_err(|_| PrepareError::NoBudget),
             None => Ok(own.take(units).await),
         }
+    }
+
+    /// What a pass over a cluster of this namespace begins with, and what that may take: whoever writes documents decides how much it is. So
+    /// what is large is read once there is budget, which is taken before that of the pass. `namespace` is who has the budget; the empty one
+    /// stands for all who only look at clusters.
+    pub async fn snapshot(&self, cluster: Uuid, namespace: &str) -> Result<(Snapshot, Room), PrepareError> {
+        let mut room = Room { bytes: SMALL_SNAPSHOT, since: Instant::now(), _budget: None };
+        for _ in 0..MOST_SNAPSHOTS {
+            let TooLarge { bytes } = match self.store.snapshot_within(cluster, room.bytes).await? {
+                Ok(snapshot) => return Ok((snapshot, room)),
+                Err(too_large) => too_large,
+            };
+            // Those that keep what they have and wait for more could wait for each other.
+            drop(room);
+            let bytes = bytes.min(MOST_BYTES);
+            let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);
+            let budget = self.take(&self.budgets.snapshots.of(namespace), units, 1).await?;
+            room = Room { bytes, since: Instant::now(), _budget: Some(budget) };
+        }
+        Err(PrepareError::Outdated)
     }
 
     /// All syncsets of the cluster, of which these are rendered. Reads what is missing, with at most one statement: what was sent to the

@@ -1,7 +1,6 @@
 //! One reconcile of a claimed cluster: it reads what is stored, runs a pass if one is due, and says when the cluster is due again.
 
 use jiff::Timestamp;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::finish::Shown;
@@ -41,7 +40,12 @@ impl Worker {
         // By which kubeconfig the cluster has answered a probe.
         let mut awake = None;
         for _ in 0..MOST_READS {
-            let read = self.read(work).await?;
+            let read = match self.read(work, stopping).await {
+                Ok(read) => read,
+                Err(NoPass::Ended(reconciled)) => return Ok(*reconciled),
+                Err(NoPass::Failed(error)) => return Err(error),
+                Err(NoPass::Outdated) => continue,
+            };
             again = after(read.now(), SOON);
             let (result, until) = match &read.plan.action {
                 Action::Gone => return Ok(Reconciled::of(ReconcileResult::Success, ClaimEnd::Gone)),
@@ -72,13 +76,18 @@ impl Worker {
         Ok(Reconciled::of(ReconcileResult::Requeue, ClaimEnd::further(again, 0)))
     }
 
-    async fn read(&self, work: &Work) -> Result<Read, ReconcileError> {
-        let at = Instant::now();
-        let snapshot = self.store.snapshot(work.cluster).await?;
+    async fn read(&self, work: &Work, stopping: &CancellationToken) -> Result<Read, NoPass> {
+        let read = tokio::select! {
+            biased;
+            _ = work.expired() => return Err(NoPass::Failed(ReconcileError::Lost)),
+            () = stopping.cancelled() => return Err(NoPass::Failed(ReconcileError::ShutsDown)),
+            read = self.preparer.snapshot(work.cluster, work.namespace()) => read,
+        };
+        let (snapshot, room) = read.map_err(|error| NoPass::of(error, self.now()))?;
         self.set_clock(snapshot.at);
         let plan = Plan::of(&snapshot);
         let plan = if work.urgent { plan } else { plan.unasked(&snapshot) };
-        Ok(Read { snapshot, plan, at })
+        Ok(Read { at: room.since, snapshot, room, plan })
     }
 
     /// A silent cluster is asked first whether it answers at all, which takes a slot of its own. `awake` is the generation of the kubeconfig by which

@@ -105,7 +105,9 @@ impl<'p, 'c> PassTarget<'p, 'c> {
         let (asked, store) = (Instant::now(), &self.worker.store);
         // What was requested until now is in the snapshot that follows.
         let revision = store.revision(&self.work.writing()).await?;
-        let snapshot = store.snapshot(self.work.cluster).await?;
+        let snapshot = store.snapshot_within(self.work.cluster, self.read.room.bytes).await?;
+        // It has grown.
+        let Ok(snapshot) = snapshot else { return Ok(Rechecked::Changed) };
         let rechecked = Rechecked::of((&self.read.snapshot, &self.read.plan), (&snapshot, &Plan::of(&snapshot)));
         if rechecked == Rechecked::Same {
             self.basis.follow(revision, asked);

@@ -1,6 +1,7 @@
 //! The guard against mass deletions: what the dispatcher holds, what lets it go, and what a pass may delete meanwhile.
 
 mod approvals;
+mod aside;
 mod cost;
 mod edits;
 mod labels;

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use serde_json::json;
 use uuid::Uuid;
 
-use super::super::{End, Input, Outcome, Refusal, Release, Undeleted};
+use super::super::{End, Input, Outcome, Refusal, Release};
 use super::store::{Call, Fate, Store, cut_short, pass, run, run_while};
 use super::world::{Flags, Object, Resource, Set, World, map, object, set};
 use crate::syncset::plan::name::ObjectRef;
@@ -230,7 +230,7 @@ fn an_object_that_moves_to_another_syncset_is_never_absent() {
 }
 
 #[test]
-fn objects_that_are_not_provably_ours_are_released() {
+fn what_somebody_has_made_of_an_object_keeps_it_and_is_a_failure_until_that_is_over() {
     type Change = fn(&mut Object);
     let changes: [(Release, Change); 6] = [
         (Release::Unlabelled, |object| object.labels.clear()),
@@ -245,16 +245,36 @@ fn objects_that_are_not_provably_ours_are_released() {
         (Release::Kept, |object| drop(object.annotations.insert("towline.dev/prune".to_owned(), "false".to_owned()))),
     ];
     for (release, change) in changes {
-        let (mut world, mut store) = with(&[base().maps(&["a"])]);
-        change(world.objects.get_mut(&map("a")).expect("it is there"));
-        world.log.clear();
-        let outcome = outcome(&mut world, &mut store, &[]);
-        let told = Undeleted { count: 1, first: (map("a"), release) };
-        assert_eq!(outcome.left, Some(told), "the status tells it");
-        assert_eq!(outcome.releases.into_iter().collect::<Vec<_>>(), [(release, 1)]);
-        assert_eq!(world.log, ["GET ConfigMap default/a"]);
-        assert!(store.applied.is_empty() && store.results.is_empty());
+        let all = [base().maps(&["a", "b"])];
+        let before = with(&all).0.objects[&map("a")].clone();
+        // Whether its syncset is gone or only wants it no more.
+        for left in [vec![], vec![base().maps(&["b"])]] {
+            let (mut world, mut store) = with(&all);
+            change(world.objects.get_mut(&map("a")).expect("it is there"));
+            for is_full in [false, true] {
+                pass(&mut world, &mut store, &left, is_full);
+                let (reason, message) = failure(&store, base().id);
+                let told =
+                    format!("v1, Kind=ConfigMap default/a stays, although no syncset wants it: {}", release.reason());
+                assert_eq!((reason, message), (Reason::NotDeleted, told), "however often it is looked at");
+                assert!(world.objects.contains_key(&map("a")));
+            }
+            // It ends when the object is as it was, is deleted by somebody else, or is wanted with the mark that it stays.
+            let (mut deleted, mut stored) = (world.clone(), store.clone());
+            deleted.objects.remove(&map("a"));
+            pass(&mut deleted, &mut stored, &left, true);
+            assert!(stored.results.values().all(|row| row.failure.is_none()) && stored.applied.len() == left.len());
+            world.objects.insert(map("a"), before.clone());
+            pass(&mut world, &mut store, &left, true);
+            assert!(!world.objects.contains_key(&map("a")), "{release:?}");
+            assert!(store.results.values().all(|row| row.failure.is_none()) && store.applied.len() == left.len());
+        }
     }
+    // Of several it says how many.
+    let (mut world, mut store) = with(&[base().maps(&["a", "b", "c"])]);
+    world.objects.values_mut().for_each(|object| object.labels.clear());
+    pass(&mut world, &mut store, &[], false);
+    assert!(failure(&store, base().id).1.ends_with("; and 2 more"));
 }
 
 #[test]
@@ -560,7 +580,7 @@ fn what_is_on_its_way_out_holds_up_no_namespace() {
 }
 
 /// What a rollout is about to bring: maps, in these namespaces.
-fn awaited(maps: &[(&str, &str)]) -> Vec<Names> {
+pub(super) fn awaited(maps: &[(&str, &str)]) -> Vec<Names> {
     let map = |(namespace, name): &(&str, &str)| ["v1", "ConfigMap", namespace, name].map(|text| Some(text.to_owned()));
     let resources: Vec<_> = maps.iter().map(map).collect();
     let spec = json!({"resourceApplyMode": "Upsert", "enableResourceTemplates": true, "secretMappings": []});
