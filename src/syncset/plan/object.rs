@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use super::name::SyncSetName;
-use super::spec::{Desired, DesiredPatch, SecretMapping, SecretSource};
+use super::spec::{Desired, DesiredPatch, RECREATE, SecretMapping, SecretSource};
 use crate::documents::has_owners;
 use crate::documents::{FIELD_POINTERS, FieldPointer, IGNORE_FIELDS, field_pointers};
 
@@ -22,8 +22,6 @@ pub const SYNCSET_ID: &str = "towline.dev/syncset-id";
 pub const ADOPTED: &str = "towline.dev/adopted";
 /// The annotation by which a resource takes over what exists already.
 const ADOPT: &str = "towline.dev/adopt";
-/// The annotation by which a resource may be deleted and created again.
-pub(super) const RECREATE: &str = "towline.dev/recreate";
 
 /// The annotation by which an object stays when no syncset wants it any more.
 pub const PRUNE: &str = "towline.dev/prune";

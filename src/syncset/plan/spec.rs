@@ -5,12 +5,13 @@ use uuid::Uuid;
 
 use super::health::Settings;
 use super::name::{Digest, ObjectRef, SyncSetName};
-use super::object::RECREATE;
 use super::rows::Failure;
 use crate::cluster::tool_marks::{is_match, is_tool_mark};
 
 /// How our own annotations begin. Those that an object has because of a syncset never come from somebody else's document.
 const OWN_MARKS: &str = "towline.dev/";
+/// The annotation by which a resource may be deleted and created again.
+pub(super) const RECREATE: &str = "towline.dev/recreate";
 /// The type of Secrets that a cluster fills with a token of the account that an annotation names.
 pub const SERVICE_ACCOUNT_TOKEN: &str = "kubernetes.io/service-account-token";
 
