@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use towline::test_api::cluster::Clock;
-use towline::test_api::documents::{Claims, Holder, Key, Kind, WorkQueue, renumber};
+use towline::test_api::documents::{Author, Claims, Holder, Key, Kind, WorkQueue, renumber};
 use towline::test_api::syncset::Counted;
 use towline::test_api::syncset::dispatch::{Batch, DispatchError, Rollouts};
+use towline::test_api::syncset::rollouts::{Order, carry_out};
 
 use crate::documents::dispatch::{Leader, asked, document, removal, statements};
 use crate::documents::world::{Stage, Written, run};
@@ -184,6 +185,19 @@ impl World {
     async fn turns(&self) -> BTreeSet<String> {
         let text = "select c.name || '@' || t.revision from towline_turn t join clusters c on c.id = t.cluster";
         self.stage.sql.query(text, &[]).await.expect("rows").iter().map(|row| row.get(0)).collect()
+    }
+
+    /// The same, with what each may have again.
+    async fn pins(&self) -> BTreeSet<String> {
+        let text = "select c.name || '@' || t.revision || coalesce('<' || t.before, '') \
+            from towline_turn t join clusters c on c.id = t.cluster";
+        self.stage.sql.query(text, &[]).await.expect("rows").iter().map(|row| row.get(0)).collect()
+    }
+
+    /// Somebody orders this of the rollout.
+    async fn order(&self, order: Order) {
+        let (key, by) = (Key::new(Kind::SelectorSyncSet, "", "s"), Author::of_api("ada".to_owned(), None));
+        carry_out(&self.stage.database(), &key, order, &by).await.expect("it is carried out");
     }
 
     /// Rolls until it has ended, with clusters that apply whatever they are pinned to.
@@ -449,6 +463,79 @@ fn whoever_was_sent_nothing_has_what_it_had_before_once_its_rollout_stops_or_beg
     });
 }
 
+/// Two of five have the revision before, and all are released. Something was sent to one of the two, and to one of the others.
+#[test]
+fn each_stop_and_each_other_goal_gives_clusters_that_were_sent_nothing_what_they_had() {
+    run(async {
+        let taken_back = || names(["c1@3<2", "c2@2", "c3@3"]);
+        let (running, stopped, back) = ("wave 0 goal 3 stable 1", names(["c2", "c4", "c5"]), names([]));
+        let all = || names(["c1", "c2", "c3", "c4", "c5"]);
+        let to_stable = names(["c1@1<3", "c2@1<2", "c3@1<3"]);
+        let to_second = names(["c1@2<3", "c2@2<2", "c3@2<3", "c4@2", "c5@2"]);
+        let to_newest = names(["c1@4<3", "c2@4<2", "c3@4<3", "c4@4", "c5@4"]);
+        // What happens, and who has what at once and after a look of the dispatcher.
+        for (name, is_asked, state, pins, then) in [
+            ("pause", stopped.clone(), format!("Stopped Paused {running}"), taken_back(), taken_back()),
+            ("abort", stopped.clone(), format!("Stopped Aborted {running}"), taken_back(), taken_back()),
+            (
+                "undo",
+                stopped.clone(),
+                "RollingBack Guarding wave 0 goal 1 stable 1".to_owned(),
+                taken_back(),
+                to_stable.clone(),
+            ),
+            ("undoto", stopped, "RollingBack Guarding wave 0 goal 2 stable 1".to_owned(), taken_back(), to_second),
+            ("restore", back, format!("Stopped Restored {running}"), taken_back(), taken_back()),
+            ("failure", all(), "RollingBack Releasing wave 0 goal 1 stable 1".to_owned(), to_stable.clone(), to_stable),
+            ("edit", all(), "Running Releasing wave 0 goal 4 stable 1".to_owned(), to_newest.clone(), to_newest),
+        ] {
+            let mut world =
+                World::new(&format!("back{name}"), 5, json!({"maxConcurrent": 5, "onFailure": "rollback"})).await;
+            world.write("b").await;
+            world.roll().await;
+            world.apply("c.name in ('c1', 'c2')").await;
+            world.roll().await;
+            world.write("c").await;
+            world.roll().await;
+            let begins = "update towline_result set inputs = decode(repeat('00', 32), 'hex') \
+                where cluster in (select id from clusters where name in ('c1', 'c3'))";
+            world.stage.run(begins).await;
+            asked(&world.stage).await;
+            let released = names(["c1@3<2", "c2@3<2", "c3@3", "c4@3", "c5@3"]);
+            assert_eq!(world.pins().await, released, "{name}");
+            match name {
+                "pause" => world.order(Order::Pause).await,
+                "abort" => world.order(Order::Abort).await,
+                "undo" => world.order(Order::Undo { to: None }).await,
+                "undoto" => world.order(Order::Undo { to: Some(2) }).await,
+                "restore" => {
+                    assert!(renumber(&world.stage.database(), true).await.expect("it is renumbered").is_some())
+                }
+                "edit" => {
+                    world.write("d").await;
+                    world.roll().await;
+                }
+                _ => {
+                    world.result("c.name = 'c1'", "'Failure', 'ResourceInvalid', 'x'").await;
+                    world.roll().await;
+                }
+            }
+            assert_eq!(asked(&world.stage).await, is_asked, "{name}: a pass may have read the new one");
+            assert_eq!((world.state().await, world.pins().await), (state, pins), "{name}");
+            if name == "restore" {
+                continue;
+            }
+            world.roll().await;
+            assert_eq!(world.pins().await, then, "{name}");
+            if name == "pause" {
+                world.order(Order::Resume).await;
+                assert_eq!(world.asked_by_a_roll().await, names(["c2", "c4", "c5"]), "they have their turns again");
+                assert_eq!(world.pins().await, released);
+            }
+        }
+    });
+}
+
 #[test]
 fn a_cluster_that_is_paused_in_its_turn_gives_its_place_away_only_if_nothing_has_come_to_it() {
     run(async {
@@ -571,6 +658,36 @@ fn no_cluster_fails_to_which_no_worker_comes_and_one_that_comes_finds_it_in_its_
         world.stage.run(ten_minutes).await;
         world.roll().await;
         assert_eq!(world.state().await, "Stopped Failures wave 1 goal 2 stable 1");
+    });
+}
+
+#[test]
+fn the_time_in_which_no_dispatcher_lives_does_not_count() {
+    run(async {
+        let mut rollout = canary();
+        rollout["waves"][0]["soak"] = json!("1h");
+        let mut world = World::new("rollclock", 2, rollout).await;
+        let clock = "select clock from towline_rollout";
+        let again = "update towline_rollout set settled = null";
+        world.write("b").await;
+        world.roll().await;
+        world.apply("c.name = 'c1'").await;
+        world.roll().await;
+        assert_eq!(world.state().await, SOAKING);
+        let before = world.stage.number(clock).await;
+        for _ in 0..3 {
+            world.rollouts = Rollouts::unknown();
+            world.stage.run(again).await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            world.roll().await;
+            assert_eq!(world.stage.number(clock).await, before, "another dispatcher begins");
+        }
+        world.stage.run(again).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        world.roll().await;
+        let after = world.stage.number(clock).await;
+        assert!(after >= before + 20, "{before} {after}: this one has lived meanwhile");
+        assert_eq!(world.state().await, SOAKING);
     });
 }
 
