@@ -69,7 +69,7 @@ pub(crate) const CLOSED: &[(&str, &[Label])] = &[
     (
         "towline_oldest_pending_seconds",
         &[
-            ("section", &["databases", "hub", "inventory", "status_sync", "syncsets"]),
+            ("section", &["databases", "hub", "inventory", "status-sync", "syncsets"]),
             ("kind", &["spec", "status", "policies", "events", "changes", "clusters", "releases"]),
         ],
     ),
@@ -212,7 +212,7 @@ fn record() -> (String, Vec<Metric>) {
         for direction in [Direction::Spec, Direction::Status] {
             oldest_pending(&section, direction.as_str(), Duration::from_millis(1500));
         }
-        for (section, kind) in [("status_sync", "policies"), ("inventory", "releases")] {
+        for (section, kind) in [("status-sync", "policies"), ("inventory", "releases")] {
             oldest_pending(&section.parse().expect("a name"), kind, Duration::from_secs(2));
         }
         sync.written(Direction::Spec, Duration::from_millis(5));

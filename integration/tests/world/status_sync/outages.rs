@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::status_sync::world::{LIMIT, PLACEMENT_LABEL, Stage, run};
 
 const SETTINGS: &str = "interval = \"200ms\"\nfamilies = [\"policies\"]";
-const FRESHNESS: &str = "towline_oldest_pending_seconds{section=\"status_sync\",kind=\"policies\"} ";
+const FRESHNESS: &str = "towline_oldest_pending_seconds{section=\"status-sync\",kind=\"policies\"} ";
 
 /// The daemon behind a link to the hub, with a policy that it has served.
 async fn behind(stage: &Stage) -> (Link, Towline, String) {
