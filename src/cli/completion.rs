@@ -15,14 +15,14 @@ use clap::{ArgMatches, FromArgMatches};
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, complete};
 use clap_complete::env::Shells;
 use futures::future::{BoxFuture, FutureExt, join_all};
-use http::Method;
+use http::{Method, StatusCode};
 use serde_json::Value;
 use tokio::time::timeout;
 
 use super::client::{AdminUrl, Daemon};
 use super::{command_line, is_named, plugin_command_line, to_section};
 use crate::job::JobList;
-use crate::job::client::{HubAccess, HubClient, encode};
+use crate::job::client::{Error, HubAccess, HubClient, encode};
 use crate::job::command::compare_no_releases;
 use crate::telemetry::LONG_VERSION;
 
@@ -221,7 +221,8 @@ fn sections_for(order: String, jobs: JobList, admin: AdminUrl) -> Told {
     sections(admin).map(|names| names.map(are_meant)).boxed()
 }
 
-/// The clusters of a hub with syncsets, as far as the token may read them: those with what is typed in their names.
+/// The clusters of a hub, as far as the token may read them: those with what is typed in their names. A hub without syncsets gives the first ones of
+/// the namespace, if one is typed.
 fn of_hub(matches: &ArgMatches, typed: &str) -> Option<Told> {
     let access = HubAccess::from_arg_matches(matches).ok()?;
     let [hub, token] = ["hub", "token_file"].map(|id| matches.value_source(id));
@@ -232,12 +233,19 @@ fn of_hub(matches: &ArgMatches, typed: &str) -> Option<Told> {
     let namespace = matches.try_get_one::<String>("namespace").ok().flatten().cloned();
     let of_namespace = namespace.as_ref().map(|name| format!("&namespace={}", encode(name))).unwrap_or_default();
     let path = format!("/v1/fleet/clusters?limit=200&text={}{of_namespace}", encode(typed));
+    let typed_namespace = typed.split_once('/').map(|(namespace, _)| namespace).or(namespace.as_deref());
+    let within = typed_namespace.map(|name| format!("&namespace={}", encode(name))).unwrap_or_default();
+    let first = format!("/v1/clusters?fields=metadata&limit=200{within}");
     let name = move |cluster: &Value| {
         let [of, name] = ["namespace", "name"].map(|field| cluster.get(field).and_then(Value::as_str));
         Some(if namespace.is_some() { name?.to_owned() } else { format!("{}/{}", of?, name?) })
     };
     let asked = async move {
-        let clusters = HubClient::new(&access).await.ok()?.get(&path).await.ok()?;
+        let client = HubClient::new(&access).await.ok()?;
+        let clusters = match client.get(&path).await {
+            Err(Error::Problem { status: StatusCode::NOT_FOUND, .. }) => client.get(&first).await.ok()?,
+            answer => answer.ok()?,
+        };
         Some(clusters.get("items")?.as_array()?.iter().filter_map(name).collect())
     };
     Some(asked.boxed())

@@ -64,7 +64,7 @@ function overview(status, history) {
         {head: 'From → to', cell: ([, section]) => section.overview.flow},
         {head: 'Objects', cell: ([, section]) => section.overview.subject},
         {head: 'State', cell: ([, section]) => state(section.state)},
-        {head: 'In step', cell: ([, {state: is, overview: of}]) => (is === 'elsewhere' ? '–' : `${number(of.in_step)} of ${number(of.total)}`)},
+        {head: 'In step', cell: ([, {state: is, overview}]) => (is === 'elsewhere' ? '–' : inStep(overview) || '–')},
         {head: 'Oldest change', cell: ([, section]) => brief(section.overview.oldest_seconds)},
         {head: 'Why', cell: ([name, section]) => html`${section.message} ${approveLink(name, section)}`},
       ],
@@ -75,6 +75,9 @@ function overview(status, history) {
     <h2>Actors</h2>
     <details><summary>The tree of actors</summary>${actors(status.tree)}</details>`;
 }
+
+/** How many objects are in step. A section may have none by its nature, as that of a hub. */
+const inStep = ({in_step: some, total}) => (total ? `${number(some)} of ${number(total)}` : '');
 
 const approveLink = (name, section) => (section.state === 'held' || section.objects.held || section.objects.other_cluster
   ? html`<a href=${hashOf({parts: ['approve', name]})}>What an approval of ${name} would do</a>` : nothing);
@@ -124,8 +127,7 @@ function sectionView(route, name, section, data, page) {
     <p><a href="#/">All sections</a></p>
     <h2>${name}: ${state(section.state)}</h2>
     <p>${section.message || 'Nothing is wrong.'} ${approveLink(name, section)}</p>
-    <p>${words(section.job)}, ${section.overview.flow}, ${section.overview.subject}; ${number(section.overview.in_step)} of
-      ${number(section.overview.total)} in step; readiness: ${words(section.readiness.state)}${section.readiness.reason ? ` (${section.readiness.reason})` : ''}.</p>
+    <p>${words(section.job)}, ${section.overview.flow}, ${section.overview.subject}; ${section.overview.total ? `${inStep(section.overview)} in step; ` : nothing}readiness: ${words(section.readiness.state)}${section.readiness.reason ? ` (${section.readiness.reason})` : ''}.</p>
     ${plots(data.history?.value)}
     <h2>Objects</h2>
     ${counts({label: 'State of objects', counts: section.objects, selected: only ?? '', select: (is) => select({state: is})})}

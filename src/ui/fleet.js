@@ -5,7 +5,6 @@ import {ROWS, brief, counts, filter, hashOf, html, nothing, number, pager, query
 const clusterLink = ({namespace, name}) => html`<a href=${hashOf({parts: ['cluster', namespace, name]})}>${namespace}/${name}</a>`;
 // A syncset in an address: `SyncSet/NAMESPACE/NAME`, `SelectorSyncSet/NAME`.
 const syncsetParts = ({kind, namespace, name}) => [kind, ...(namespace ? [namespace] : []), name];
-const syncsetPath = (one) => syncsetParts(one).join('/');
 const syncsetLink = (one, place = 'syncset') => html`<a href=${hashOf({parts: [place, ...syncsetParts(one)]})}>${one.kind} ${
   one.namespace ? `${one.namespace}/` : ''}${one.name}</a>`;
 /** Rows of a table that is beside that of the clusters. */
@@ -21,59 +20,104 @@ const COMMANDS = {
   abort: {does: 'ends it: each cluster keeps what it has'},
 };
 
-/** Where each page begins that has been left by *Next*, by where the next one begins. A page that is loaded again knows none. */
+/** How a syncset is on a cluster, as a filter. The first two are possible without health. */
+const OUTCOMES = ['not_applied', 'held', 'failed', 'late', 'unknown', 'progressing', 'current'];
+
+/** Whether the hub has no `[syncsets]`: it keeps documents, and knows no states. */
+let isPlain = false;
+
+function instead({status, path}) {
+  if (isPlain || status !== 404 || !path.startsWith('../v1/fleet')) return false;
+  isPlain = true;
+  return true;
+}
+
+/** Where each page begins that has been left by *Next*, by the view and where the next one begins. A page that is loaded again knows none. */
 const before = new Map();
+const placeOf = (after) => `${location.hash.split('?')[0]} ${after}`;
 
 function paths({parts: [view, namespace, name, more], parameters}) {
   if (view === 'syncset' || view === 'rollout') {
     const at = [namespace === 'SyncSet' ? 'syncsets' : 'selectorsyncsets', name, more].filter(Boolean).map(encodeURIComponent).join('/');
-    return {syncset: `../v1/${at}`, ...(view === 'rollout' ? {rollout: `../v1/${at}/rollout`} : {})};
+    if (view === 'rollout') return {syncset: `../v1/${at}`, rollout: `../v1/${at}/rollout`};
+    const {outcome, text, after} = parameters;
+    const of = [namespace, name, more].filter(Boolean).join('/');
+    return {syncset: `../v1/${at}`,
+      ...(isPlain ? {} : {[`of ${of}`]: `../v1/fleet/clusters${queryOf({syncset: of, outcome, text, limit: ROWS, continue: after})}`})};
   }
   if (view === 'cluster') {
     const at = `${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`;
-    return {sync: `../v1/clustersyncs/${at}`, cluster: `../v1/fleet/clusters${queryOf({namespace, text: `${namespace}/${name}`, limit: ROWS})}`};
+    return {sync: `../v1/clustersyncs/${at}`,
+      ...(isPlain ? {} : {cluster: `../v1/fleet/clusters${queryOf({namespace, text: `${namespace}/${name}`, limit: ROWS})}`})};
   }
-  const {state: only, text, labels, by, syncset, after} = parameters;
+  const {state: only, text, labels, by, namespace: within, after} = parameters;
+  if (isPlain) return {documents: `../v1/clusters${queryOf({fields: 'metadata', namespace: within, labelSelector: labels, limit: ROWS, continue: after})}`};
   return {
     fleet: `../v1/fleet${queryOf({groupBy: by})}`,
     failures: `../v1/syncset-failures?limit=${ROWS}`,
     rollouts: `../v1/rollouts?limit=${ROWS}`,
-    clusters: `../v1/fleet/clusters${queryOf({state: only, text, labelSelector: labels, syncset, limit: ROWS, continue: after})}`,
+    clusters: `../v1/fleet/clusters${queryOf({state: only, text, labelSelector: labels, limit: ROWS, continue: after})}`,
   };
 }
 
 function view(route, data, page) {
   const [place, namespace, name] = route.parts;
   if (place === 'cluster') return cluster(namespace, name, data, route.parameters, page);
-  if (place === 'syncset' || place === 'rollout') return syncset(route.parts.slice(1), data);
+  if (place === 'syncset' || place === 'rollout') return syncset(route, data, page);
+  if (isPlain) return documents(route, data, page);
   if (!data.fleet) return html`<p>Reading …</p>`;
   const {fleet, failures, rollouts, clusters} = Object.fromEntries(Object.entries(data).map(([key, {value}]) => [key, value]));
   const {parameters} = route;
-  const select = (changed) => {
-    before.clear();
-    page.change({after: '', ...changed});
-  };
+  const select = selection(page);
   return html`
-    <h2>${number(fleet.clusters)} clusters</h2>
+    <h2>${number(fleet.clusters)} ${fleet.clusters === 1 ? 'cluster' : 'clusters'}</h2>
     ${counts({label: 'Clusters by state', counts: fleet.states, selected: parameters.state ?? '', select: (is) => select({state: is})})}
     ${groups(fleet, parameters, page)}
     ${held(fleet)}
     ${rollouts ? rolling(rollouts, parameters, page) : nothing}
-    ${failures ? failing(failures, parameters, select) : nothing}
+    ${failures ? failing(failures, parameters, page) : nothing}
     <h2>Clusters</h2>
-    ${parameters.syncset ? html`<p>Only those on which ${parameters.syncset} fails.
-      <button type="button" @click=${() => select({syncset: ''})}>All clusters</button></p>` : nothing}
     ${filter({label: 'NAMESPACE/NAME has', value: parameters.text, change: (text) => select({text})})}
-    <p class="filter"><label for="labels">Labels (env=prod,tier)</label>
-      <input id="labels" type="search" autocomplete="off" spellcheck="false" .value=${parameters.labels ?? ''}
-        @change=${(event) => select({labels: event.target.value.trim()})}></p>
+    ${labelFilter(parameters, select)}
     ${clusters ? html`${clusterTable(clusters.items)}${pages(data.clusters, paths(route).clusters, parameters, page)}` : html`<p>Reading …</p>`}`;
 }
 
+/** Selects rows, from the first page of these. */
+const selection = (page) => (changed) => {
+  before.clear();
+  page.change({after: '', ...changed});
+};
+
+/** A field whose text counts when it is complete. */
+const field = ({id, label, value, change}) => html`<p class="filter"><label for=${id}>${label}</label>
+    <input id=${id} type="search" autocomplete="off" spellcheck="false" .value=${value ?? ''}
+      @change=${(event) => change(event.target.value.trim())}></p>`;
+
+const labelFilter = ({labels}, select) =>
+  field({id: 'labels', label: 'Labels (env=prod,tier)', value: labels, change: (text) => select({labels: text})});
+
+/** The clusters of a hub that knows nothing more of them. */
+function documents(route, {documents: read}, page) {
+  const select = selection(page);
+  return html`
+    <h2>Clusters</h2>
+    <p>This hub keeps documents, and its configuration has no <code>[syncsets]</code>: it applies nothing to clusters, and knows no states of them.</p>
+    ${field({id: 'filter', label: 'Namespace', value: route.parameters.namespace, change: (text) => select({namespace: text})})}
+    ${labelFilter(route.parameters, select)}
+    ${read ? html`${table({
+      caption: 'Documents of clusters by name',
+      rows: read.value.items,
+      empty: 'None is selected.',
+      columns: [
+        {head: 'Cluster', cell: ({namespace, name}) => `${namespace}/${name}`},
+        {head: 'Labels', cell: ({labels}) => Object.entries(labels).map(([key, value]) => `${key}=${value}`).join(', ') || '–'},
+        {head: 'Written', cell: ({updatedAt}) => updatedAt},
+      ],
+    })}${pages(read, paths(route).documents, route.parameters, page)}` : html`<p>Reading …</p>`}`;
+}
+
 function groups({groups: all, groupsMore: more}, {by}, page) {
-  return html`<p class="filter"><label for="by">Count by label</label>
-      <input id="by" type="text" autocomplete="off" spellcheck="false" .value=${by ?? ''}
-        @change=${(event) => page.change({by: event.target.value.trim()})}></p>
+  return html`${field({id: 'by', label: 'Count by label', value: by, change: (text) => page.change({by: text})})}
     ${all.length ? table({
       caption: `Clusters by ${by}`,
       rows: all,
@@ -88,7 +132,13 @@ function groups({groups: all, groupsMore: more}, {by}, page) {
     }) : nothing}`;
 }
 
+/** The clusters of a syncset where it is so: `text`, as a link to them. */
+const outcomeLink = (parts, outcome, text) => html`<a href=${hashOf({parts: ['syncset', ...parts], parameters: {outcome}})}>${text}</a>`;
+
 function held({held: all, heldMore: more}) {
+  // `SyncSet team-a/base`; of one that is gone perhaps its id.
+  const partsOf = (label) => [label.split(' ', 1)[0], ...label.slice(label.indexOf(' ') + 1).split('/')];
+  const isNamed = (label) => label.startsWith('SelectorSyncSet ') || /^SyncSet .*\//.test(label);
   if (!all.length) return nothing;
   return table({
     caption: 'Held deletions',
@@ -98,7 +148,8 @@ function held({held: all, heldMore: more}) {
     columns: [
       {head: 'Syncset', cell: ({syncset}) => syncset},
       {head: 'State', cell: () => state('held')},
-      {head: 'Clusters', cell: ({clusters}) => number(clusters)},
+      {head: 'Clusters', cell: ({syncset, clusters}) => (isNamed(syncset)
+        ? outcomeLink(partsOf(syncset), 'held', html`${number(clusters)}<span class="hidden"> clusters of ${syncset}</span>`) : number(clusters))},
       {head: 'Why', cell: ({reason}) => reason},
       {head: 'Next step', cell: ({nextStep}) => nextStep},
     ],
@@ -146,13 +197,13 @@ function rolling({items, more}, {rollout}, page) {
     })}`;
 }
 
-function failing({items, total}, {syncset: selected, failures}, select) {
+function failing({items, total}, {failures}, page) {
   const more = total - items.length;
   const only = more ? '' : failures;
   const stateOf = ({health}) => health ?? 'not_applied';
   return html`
     ${items.length && !more ? counts({label: 'Failures by state', counts: tally(items, stateOf), selected: only,
-      select: (is) => select({failures: is})}) : nothing}
+      select: (is) => page.change({failures: is})}) : nothing}
     ${table({
       caption: 'What fails or does not work, by syncset and message',
       rows: items.filter((group) => !only || stateOf(group) === only),
@@ -163,10 +214,9 @@ function failing({items, total}, {syncset: selected, failures}, select) {
       columns: [
         {head: 'Syncset', cell: (group) => syncsetLink(group)},
         {head: 'State', cell: (group) => state(stateOf(group))},
-        // The server selects clusters by what was not applied there.
-        {head: 'Clusters', cell: (group) => (group.health ? number(group.count) : html`<button type="button"
-          aria-pressed=${selected === syncsetPath(group)} @click=${() => select({syncset: syncsetPath(group), state: ''})}>${number(group.count)}<span
-          class="hidden"> clusters of ${group.name}</span></button>`)},
+        {head: 'Clusters', cell: (group) => outcomeLink(syncsetParts(group),
+          group.health === 'Failed' ? 'failed' : group.health ? 'late' : 'not_applied',
+          html`${number(group.count)}<span class="hidden"> clusters of ${group.name}</span>`)},
         {head: 'Reason', cell: ({reason}) => reason},
         {head: 'Message of the first', cell: ({message}) => message},
         {head: 'First clusters', cell: ({clusters}) => clusters.slice(0, 3).map((one) => html`${clusterLink(one)} `)},
@@ -195,20 +245,24 @@ function pages({value: {items, continue: next}, path}, wanted, {after}, page) {
   const isCurrent = path === wanted;
   return pager({
     text,
-    backTo: after && !before.has(after) ? 'First page' : 'Previous',
-    back: isCurrent && after ? () => page.change({after: before.get(after) ?? ''}) : null,
+    backTo: after && !before.has(placeOf(after)) ? 'First page' : 'Previous',
+    back: isCurrent && after ? () => page.change({after: before.get(placeOf(after)) ?? ''}) : null,
     next: isCurrent && next ? () => {
-      before.set(next, after ?? '');
+      before.set(placeOf(next), after ?? '');
       page.change({after: next});
     } : null,
   });
 }
 
-/** A syncset: on how many clusters its objects work, and how far its rollout is. */
-function syncset([kind, ...names], {syncset: read, rollout}) {
+/** A syncset: on how many clusters its objects work, how far its rollout is, and how it is on each of its clusters. */
+function syncset(route, data, page) {
+  const [place, kind, ...names] = route.parts;
+  const {syncset: read, rollout} = data;
   const name = names.join('/');
   const link = html`<p><a href="#/">All clusters</a></p>`;
-  if (!read) return html`${link}<h2>${kind} ${name}</h2><p>Nothing has been read of it.</p>`;
+  // Of one that is gone deletions may be held.
+  const where = place === 'syncset' && !isPlain ? tried(route, data[`of ${kind}/${name}`], read?.value.status?.health, page) : nothing;
+  if (!read) return html`${link}<h2>${kind} ${name}</h2><p>Nothing has been read of it.</p>${where}`;
   const {health, rollout: inShort} = read.value.status ?? {};
   return html`${link}
     <h2>${kind} ${name}</h2>
@@ -219,7 +273,34 @@ function syncset([kind, ...names], {syncset: read, rollout}) {
     }) : html`<p>It has no <code>health</code>: that it was applied does not say that it works.</p>`}
     ${rollout ? waves(rollout.value, name)
       : inShort ? html`<p>Its rollout: ${state(inShort.state)}. <a href=${hashOf({parts: ['rollout', kind, ...names]})}>Waves and commands</a></p>`
-        : html`<p>It has no <code>rollout</code>: a change reaches all of its clusters at once.</p>`}`;
+        : html`<p>It has no <code>rollout</code>: a change reaches all of its clusters at once.</p>`}
+    ${where}`;
+}
+
+/** The clusters of a syncset, and how it is there. */
+function tried(route, read, health, page) {
+  const {outcome, text} = route.parameters;
+  const select = selection(page);
+  const possible = OUTCOMES.slice(0, health ? OUTCOMES.length : 2);
+  const offered = !outcome || possible.includes(outcome) ? possible : [...possible, outcome];
+  return html`
+    <h2>Clusters on which it was tried</h2>
+    <div role="group" aria-label="Clusters by outcome" class="counts">
+      <button type="button" aria-pressed=${!outcome} @click=${() => select({outcome: ''})}>All</button>
+      ${offered.map((is) => html`<button type="button" aria-pressed=${is === outcome} @click=${() => select({outcome: is})}>${state(is)}</button>`)}
+    </div>
+    ${filter({label: 'NAMESPACE/NAME has', value: text, change: (typed) => select({text: typed})})}
+    ${read ? html`${table({
+      caption: 'Its clusters by name',
+      rows: read.value.items,
+      empty: 'None is selected.',
+      columns: [
+        {head: 'Cluster', cell: clusterLink},
+        {head: 'Is there', cell: (one) => (one.outcome ? state(one.outcome) : '–')},
+        {head: 'Why', cell: (one) => because(one) || '–'},
+        {head: 'The cluster', cell: (one) => state(one.state)},
+      ],
+    })}${pages(read, Object.values(paths(route)).at(-1), route.parameters, page)}` : html`<p>Reading …</p>`}`;
 }
 
 function waves(rollout, name) {
@@ -296,4 +377,4 @@ function cluster(namespace, name, {sync, cluster: states}, {health: only = ''}, 
     <p>More of one object: <code>towline explain ${namespace}/${name} KIND/NAMESPACE/NAME</code></p>`;
 }
 
-start({title: () => 'Towline fleet', every: 15_000, paths, view});
+start({title: () => 'Towline fleet', every: 15_000, paths, view, instead});

@@ -12,8 +12,9 @@ let token = '';
 
 /** An answer that is an error. */
 class Refusal extends Error {
-  constructor(status, message) {
+  constructor(path, status, message) {
     super(message);
+    this.path = path;
     this.status = status;
   }
 }
@@ -30,7 +31,7 @@ export async function ask(path, {method = 'GET', signal} = {}) {
   });
   const body = await answer.json().catch(() => null);
   if (!answer.ok || body === null) {
-    throw new Refusal(answer.status, String(body?.error ?? body?.title ?? `the server answered ${answer.status}`));
+    throw new Refusal(path, answer.status, String(body?.error ?? body?.title ?? `the server answered ${answer.status}`));
   }
   return body;
 }
@@ -39,9 +40,9 @@ export async function ask(path, {method = 'GET', signal} = {}) {
  * Shows a page, and keeps what it shows up to date.
  *
  * `paths(route)` names what is needed for a view, `view(route, data, page)` makes it. While the page is hidden nothing is asked; after
- * failures the next attempt comes later and later.
+ * failures the next attempt comes later and later. `instead(error)` says whether the page asks for something else since an answer was this error.
  */
-export function start({title, every, paths, view, footer = ''}) {
+export function start({title, every, paths, view, footer = '', instead = () => false}) {
   const root = document.querySelector('#page');
   let route = routeOf(location.hash);
   const data = {};
@@ -66,10 +67,15 @@ export function start({title, every, paths, view, footer = ''}) {
       const value = await ask(path, {signal: control.signal});
       data[name] = {path, value, at: Date.now()};
     });
-    const failed = (await Promise.allSettled(answers)).find((one) => one.status === 'rejected');
+    const errors = (await Promise.allSettled(answers)).filter((one) => one.status === 'rejected').map(({reason}) => reason);
     if (control.signal.aborted) return;
+    if (errors.some(instead)) {
+      round();
+      return;
+    }
+    const [failed] = errors;
     failures = failed ? failures + 1 : 0;
-    error = failed ? failed.reason : null;
+    error = failed ?? null;
     if (error?.status === 401) isTokenShown = true;
     const wait = Math.min(every * 2 ** Math.min(failures, 6), 120_000) * (1 + Math.random() / 5);
     nextAt = Date.now() + wait;
@@ -229,11 +235,13 @@ export function queryOf(parameters) {
 
 // The word says it; the shape says it without colours, and the colour from afar.
 const LOOKS = {
-  good: ['●', 'ready', 'in_step', 'available', 'passed', 'Complete', 'Current'],
-  busy: ['◐', 'pending', 'deleting', 'starting', 'dry_run', 'detaching', 'running', 'Running', 'RollingBack', 'Progressing'],
+  good: ['●', 'ready', 'in_step', 'available', 'passed', 'current', 'applied', 'Complete', 'Current'],
+  busy: ['◐', 'pending', 'deleting', 'starting', 'dry_run', 'detaching', 'running', 'progressing', 'Running', 'RollingBack',
+    'Progressing'],
   quiet: ['○', 'paused', 'elsewhere', 'detached', 'existing', 'missing'],
-  wait: ['■', 'held', 'waiting', 'not_ready', 'unclaimed', 'circle', 'other_cluster', 'mapping_changed', 'Unknown'],
-  bad: ['▲', 'blocked', 'failing', 'unreachable', 'refused', 'no_credentials', 'unauthorized', 'not_applied', 'Stopped', 'RolledBack', 'Failed'],
+  wait: ['■', 'held', 'waiting', 'not_ready', 'unclaimed', 'circle', 'other_cluster', 'mapping_changed', 'late', 'unknown', 'Unknown'],
+  bad: ['▲', 'blocked', 'failing', 'unreachable', 'refused', 'no_credentials', 'unauthorized', 'not_applied', 'failed', 'Stopped', 'RolledBack',
+    'Failed'],
 };
 
 export const words = (name) => String(name ?? '').replaceAll('_', ' ');

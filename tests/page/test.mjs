@@ -2,7 +2,8 @@
 // answers.json, all of which the integration tests find in what real daemons say (integration/src/page.rs).
 //
 // In every scene: no request to another host, no violation of the policy, no error in the console, no finding of axe in light and dark, at most
-// 3,000 nodes, and Tab reaches all that can be operated.
+// 3,000 nodes, Tab reaches all that can be operated, and on a phone nothing but tables is wider than the screen. The last scenes are those of a real
+// hub, on the database of PAGE_DATABASE.
 
 import assert from 'node:assert/strict';
 import {spawn} from 'node:child_process';
@@ -22,6 +23,8 @@ const known = JSON.parse(readFileSync(new URL('answers.json', import.meta.url), 
 
 const EVIL = '<img src=x onerror="document.title=1">';
 const MOST_NODES = 3_000;
+const PHONE = {width: 360, height: 740};
+const SCREEN = {width: 1280, height: 900};
 
 async function freePort() {
   const server = createServer().listen(0, '127.0.0.1');
@@ -61,20 +64,45 @@ finalizer = "sync-west"
 let daemon;
 const base = `http://127.0.0.1:${port}`;
 
-async function startDaemon() {
-  daemon = spawn(binary, ['run', '--config', config], {stdio: ['ignore', 'ignore', 'inherit'], env: {...process.env, RUST_LOG: 'off'}});
+/** A process of the binary, which answers there. */
+async function run(file, address, path) {
+  const child = spawn(binary, ['run', '--config', file], {stdio: ['ignore', 'ignore', 'inherit'], env: {...process.env, RUST_LOG: 'off'}});
   for (let attempt = 0; ; attempt += 1) {
-    const answer = await fetch(`${base}/healthz`).catch(() => null);
-    if (answer?.ok) return;
-    assert.ok(attempt < 300, 'the daemon answers');
+    const answer = await fetch(`${address}${path}`).catch(() => null);
+    if (answer?.ok) return child;
+    assert.ok(attempt < 300 && child.exitCode === null, `${address}${path} answers`);
     await new Promise((resolve) => setTimeout(resolve, 100));
   }
 }
 
-async function stopDaemon() {
-  const ended = new Promise((resolve) => daemon.once('exit', resolve));
-  daemon.kill('SIGKILL');
+async function end(child) {
+  const ended = new Promise((resolve) => child.once('exit', resolve));
+  child.kill('SIGKILL');
   await ended;
+}
+
+const startDaemon = async () => (daemon = await run(config, base, '/healthz'));
+const stopDaemon = () => end(daemon);
+
+let hubDaemon;
+const hubPort = await freePort();
+const hubBase = `http://127.0.0.1:${hubPort}`;
+
+/** A hub with these sections beside `[hub]`, with everybody's rights for whoever is on this machine. */
+async function startHub(sections) {
+  const file = write('hub.toml', `
+[daemon]
+listen = "127.0.0.1:${await freePort()}"
+[hub]
+listen = "127.0.0.1:${hubPort}"
+database_url_file = ${JSON.stringify(write('database', process.env.PAGE_DATABASE))}
+${sections}`);
+  hubDaemon = await run(file, hubBase, '/v1/clusters');
+}
+
+async function post(path, document) {
+  const answer = await fetch(`${hubBase}${path}`, {method: 'POST', headers: {'content-type': 'application/json'}, body: JSON.stringify(document)});
+  assert.equal(answer.status, 201, `${path}: ${await answer.text()}`);
 }
 
 const STATES = ['in_step', 'pending', 'paused', 'failing', 'deleting', 'held', 'unclaimed', 'existing', 'mapping_changed', 'circle',
@@ -144,7 +172,8 @@ async function fleetClusters(url) {
   const get = (name) => url.searchParams.get(name) ?? '';
   const from = get('continue') ? Number(get('continue').split('c')[1]) + 1 : 0;
   const one = (number) => ({namespace: 'team-a', name: `c${number}`, labels: {env: 'prod'}, state: get('state') || 'in_step', forSeconds: 90,
-    failing: 1, syncset: 'SyncSet team-a/base', reason: 'Rejected', message: EVIL});
+    failing: 1, syncset: 'SyncSet team-a/base', reason: 'Rejected', message: EVIL, ...(get('syncset') && {outcome: get('outcome') || 'current'})});
+  if (get('outcome') === 'failed') return {items: [one(3), one(4)]};
   return {items: Array.from({length: Number(get('limit'))}, (_, place) => one(from + place)), continue: `team-a/c${from + Number(get('limit')) - 1}`};
 }
 const failures = {total: 3, items: [
@@ -164,7 +193,8 @@ const ingress = {kind: 'SelectorSyncSet', name: 'ingress', status: {health: {fai
   rollout: {state: 'Running', reason: 'AwaitingPromotion', revision: 2, stable: 1, wave: 'canary'}}};
 const fleetAnswers = {'/fleet/v1/fleet/clusters': fleetClusters, '/fleet/v1/fleet': fleet, '/fleet/v1/syncset-failures': () => failures,
   '/fleet/v1/rollouts': () => rollouts, '/fleet/v1/selectorsyncsets/ingress/rollout': () => rollout({waves}),
-  '/fleet/v1/selectorsyncsets/ingress': () => ingress, '/fleet/v1/clustersyncs/': () => clusterSync};
+  '/fleet/v1/selectorsyncsets/ingress': () => ingress, '/fleet/v1/syncsets/team-a/shop': () => ({...ingress, kind: 'SyncSet', name: 'shop'}),
+  '/fleet/v1/clustersyncs/': () => clusterSync};
 const clusterSync = {kind: 'ClusterSync', status: {
   conditions: [{type: 'Failed', status: 'True', reason: 'Failure', message: EVIL, lastTransitionTime: '2027-01-15T08:00:03Z'}],
   syncSets: [{name: 'base', result: 'Failure', reason: 'Rejected', failureMessage: EVIL, lastTransitionTime: '2027-01-15T08:00:03Z',
@@ -203,7 +233,7 @@ function strange(value, examples, path = '') {
 const asked = [];
 
 const browser = await chromium.launch({executablePath: process.env.CHROMIUM, args: process.getuid() === 0 ? ['--no-sandbox'] : []});
-const context = await browser.newContext({viewport: {width: 1280, height: 900}});
+const context = await browser.newContext({viewport: SCREEN});
 const page = await context.newPage();
 const allowed = [];
 page.on('console', (message) => {
@@ -218,11 +248,11 @@ const {headers: pageHeaders} = await fetch(`${base}/ui/`);
 await page.route('**/*', async (route) => {
   const request = route.request();
   const url = new URL(request.url());
-  if (url.origin !== base) {
+  if (![base, hubBase].includes(url.origin)) {
     problems.push(`a request to ${url}`);
     return route.abort();
   }
-  asked.push(`${request.method()} ${url.pathname}`);
+  asked.push(`${request.method()} ${url.pathname}${url.search}`);
   // The fleet's page is a hub's; its files are given with the same headers.
   if (['/fleet/ui/', '/fleet/ui/fleet.js'].includes(url.pathname)) {
     const name = url.pathname.endsWith('.js') ? 'fleet.js' : 'fleet.html';
@@ -232,6 +262,7 @@ await page.route('**/*', async (route) => {
     return route.fulfill({body: ui(name), headers});
   }
   if (url.pathname.startsWith('/fleet/ui/')) return route.continue({url: `${base}${url.pathname.replace('/fleet', '')}`});
+  if (url.origin === hubBase) return route.continue();
   const key = Object.keys(answers).find((path) => url.pathname.startsWith(path));
   if (!key) return route.continue();
   const answer = await answers[key](url, request);
@@ -303,6 +334,12 @@ async function look(name) {
     assert.deepEqual(told, [], `axe, ${name}, ${colorScheme}`);
     if (screenshots) await page.screenshot({path: join(screenshots, `${name}-${colorScheme}.png`), fullPage: false});
   }
+  await page.setViewportSize(PHONE);
+  const wide = await page.evaluate(() => [...document.querySelectorAll('body *')].filter((element) => !element.closest('.scroll table, .skip, .hidden')
+    && element.getBoundingClientRect().right > innerWidth + 0.5).map((element) => element.outerHTML.slice(0, 200)));
+  const width = await page.evaluate(() => document.documentElement.scrollWidth);
+  assert.deepEqual([width, wide.slice(0, 3)], [PHONE.width, []], `${name}, on a phone`);
+  await page.setViewportSize(SCREEN);
   const nodes = await page.evaluate(() => document.querySelectorAll('*').length);
   assert.ok(nodes <= MOST_NODES, `${name} has ${nodes} nodes`);
   assert.equal(await page.locator('img').count(), 0, 'no text has become markup');
@@ -311,10 +348,10 @@ async function look(name) {
   console.log(`ok ${name} (${nodes} nodes)`);
 }
 
-async function open(hash, path = '/ui/') {
+async function open(hash, path = '/ui/', of = base) {
   // Another document each time: nothing of the scene before is left.
   await page.goto('about:blank');
-  await page.goto(`${base}${path}${hash}`);
+  await page.goto(`${of}${path}${hash}`);
 }
 const text = (what) => page.getByText(what).first().waitFor();
 
@@ -549,12 +586,28 @@ try {
   await look('fleet');
   // By keyboard alone from here on. What does not work, and what was not applied: the clusters of the latter can be selected.
   const ill = page.getByRole('table', {name: 'What fails or does not work'});
-  await ill.getByRole('row', {name: /SyncSet team-a\/shop Failed 7 CrashLoopBackOff/}).waitFor();
-  assert.equal(await ill.getByRole('button').count(), 2);
+  await ill.getByRole('row', {name: /SyncSet team-a\/shop Failed 7 clusters of shop CrashLoopBackOff/}).waitFor();
+  await page.getByRole('table', {name: 'Held deletions'}).getByRole('link', {name: '12 clusters of SelectorSyncSet monitoring'}).waitFor();
+  await ill.getByRole('link', {name: '3 clusters of monitoring'}).waitFor();
   await press(page.getByRole('group', {name: 'Failures by state'}).getByRole('button', {name: /Failed/}));
   await ill.getByRole('row').nth(2).waitFor({state: 'detached'});
   assert.ok(page.url().includes('failures=Failed'), page.url());
   await press(page.getByRole('group', {name: 'Failures by state'}).getByRole('button', {name: 'All'}));
+  // From those that do not work to the clusters on which they don't, and to the rest of these.
+  await press(ill.getByRole('link', {name: '7 clusters of shop'}));
+  const its = page.getByRole('table', {name: 'Its clusters'});
+  await its.getByRole('row', {name: /^team-a\/c4 failed Rejected: .* in step$/}).waitFor();
+  assert.equal(await its.getByRole('row').count(), 3);
+  assert.ok(asked.includes('GET /fleet/v1/fleet/clusters?syncset=SyncSet%2Fteam-a%2Fshop&outcome=failed&limit=100'));
+  await look('syncset');
+  await press(page.getByRole('group', {name: 'Clusters by outcome'}).getByRole('button', {name: 'All'}));
+  await text('team-a/c0 and 99 more');
+  await press(next);
+  await text('team-a/c100 and 99 more');
+  await press(previous);
+  await text('team-a/c0 and 99 more');
+  await page.goBack();
+  await text('SelectorSyncSet monitoring');
   // Only those that run, to the one that waits, and to the command that promotes it.
   const rolling = page.getByRole('table', {name: 'Rollouts'});
   await press(page.getByRole('group', {name: 'Rollouts by state'}).getByRole('button', {name: /Running/}));
@@ -631,6 +684,47 @@ try {
     await text(shown);
   }
 
+  // A real hub: first without syncsets, so it knows no states, and no cluster is followed.
+  answers = {};
+  allowed.push('404');
+  await startHub('');
+  for (const name of ['east', 'west']) {
+    await post('/v1/clusters', {namespace: 'team-a', name, labels: {env: 'prod'}, kubeconfig: readFileSync(edge, 'utf8')});
+  }
+  await open('', '/ui/', hubBase);
+  await text('its configuration has no [syncsets]');
+  await page.getByRole('table', {name: 'Documents of clusters'}).getByRole('row', {name: /^team-a\/west env=prod 20/}).waitFor();
+  assert.equal(await page.getByRole('alert').innerText(), '');
+  await page.locator('#filter').fill('team-b');
+  await page.keyboard.press('Enter');
+  await text('None is selected.');
+  await look('fleet-without-syncsets');
+  await end(hubDaemon);
+  await startHub('[syncsets]');
+  await post('/v1/syncsets', {namespace: 'team-a', name: 'base', spec: {clusterDeploymentRefs: [{name: 'west'}]}});
+  await open('', '/ui/', hubBase);
+  // Nobody listens at its address, which is none that a document may have.
+  const clusters = page.getByRole('table', {name: 'Clusters by name'});
+  await clusters.getByRole('row', {name: /^team-a\/west unreachable/}).waitFor({timeout: 60_000});
+  await text('2 clusters');
+  await look('fleet-of-a-hub');
+  await press(clusters.getByRole('link', {name: 'team-a/west'}));
+  await page.getByRole('table', {name: 'Conditions'}).getByRole('row', {name: /^Unreachable True/}).waitFor();
+  // It was tried nowhere.
+  await open('#/syncset/SyncSet/team-a/base', '/ui/', hubBase);
+  await text('Clusters on which it was tried');
+  await text('none on this page');
+  assert.equal(await page.getByRole('alert').innerText(), '');
+  await look('syncset-of-a-hub');
+
+  // Without scripts, a page says what shows the same.
+  const plain = await browser.newPage({javaScriptEnabled: false});
+  for (const [address, command] of [[base, 'towline status'], [hubBase, 'towline failures']]) {
+    await plain.goto(`${address}/ui/`);
+    assert.match(await plain.locator('body').innerText(), new RegExp(`This page needs JavaScript\\. .*${command}`));
+  }
+  await plain.close();
+
   // While nobody looks, nothing is asked. The clock is the page's own.
   answers = {'/status': () => status({databases: section()}), '/history': history};
   await page.clock.install();
@@ -654,4 +748,5 @@ try {
 } finally {
   await browser.close();
   daemon.kill('SIGKILL');
+  hubDaemon?.kill('SIGKILL');
 }

@@ -11,7 +11,9 @@ use crate::documents::{Filter, Kind, Problem, ProblemKind};
 use crate::job::routes::{ApiRequest, QueryParameter, QueryValue, Reach, Right};
 use crate::status::ObjectState;
 use crate::syncset::run::counts::CLUSTER_STATES;
-use crate::syncset::run::counts::fleet::{self, ListedCluster, Selection, States, SyncsetName, states_within};
+use crate::syncset::run::counts::fleet::{
+    self, HELD, ListedCluster, OUTCOMES, Selection, States, SyncsetFilter, states_within,
+};
 use crate::syncset::run::dispatch::{DispatchError, SuspendedSyncset, suspended_within};
 
 /// Most groups, held syncsets, and clusters of an answer.
@@ -39,7 +41,12 @@ pub(super) const OF_PAGE: &[QueryParameter] = &[
     QueryParameter { name: "text", about: "Only clusters with this in namespace/name", value: QueryValue::Text },
     QueryParameter {
         name: "syncset",
-        about: "Only clusters on which this one fails: SyncSet/NAMESPACE/NAME or SelectorSyncSet/NAME",
+        about: "Only clusters on which this one was tried, each with how it is there: SyncSet/NAMESPACE/NAME or SelectorSyncSet/NAME",
+        value: QueryValue::Text,
+    },
+    QueryParameter {
+        name: "outcome",
+        about: "With `syncset`: only clusters where it is so: not_applied, failed, late, unknown, progressing, current, applied, or held",
         value: QueryValue::Text,
     },
     QueryParameter {
@@ -127,11 +134,16 @@ pub(super) struct ClusterState {
     for_seconds: Option<u64>,
     /// How many syncsets fail on it.
     failing: usize,
-    /// The one that failed last: `SyncSet team-a/base`.
+    /// The one that failed last: `SyncSet team-a/base`; with the parameter `syncset`, that one.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     syncset: Option<String>,
-    /// Why that fails, or why the cluster is not reached: a word of a closed set.
+    /// With the parameter `syncset`: how that is on the cluster. `not_applied`, or its health: `failed`, `late` (in another state for too long),
+    /// `unknown`, `progressing`, `current`; `applied` if it has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    outcome: Option<String>,
+    /// Why that fails or does not work, or why the cluster is not reached: a word of a closed set.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     reason: Option<String>,
@@ -152,7 +164,8 @@ pub(super) async fn count(api: Arc<SyncsetApi>, request: ApiRequest) -> Result<F
     if is_everywhere && let Some(names) = &mut of_held.names {
         names.push(String::new());
     }
-    let held = suspended_within(&api.database, |parameters| of_held.condition(parameters), Some(i64::from(MOST)));
+    let held =
+        suspended_within(&api.database, |parameters| of_held.condition(parameters), Some(i64::from(MOST)), false);
     let (held, held_more) = held.await.map_err(unreadable)?;
     let group = |(value, states): (Option<String>, States)| FleetGroup {
         value,
@@ -197,8 +210,14 @@ pub(super) async fn page(api: Arc<SyncsetApi>, request: ApiRequest) -> Result<Cl
         let found = CLUSTER_STATES.into_iter().find(|state| state.as_str() == name);
         found.ok_or_else(|| wrong("state", "allowed are paused, unreachable, failing, held, pending and in_step"))
     });
-    let failing = given("syncset").map(|text| {
-        syncset(text).ok_or_else(|| wrong("syncset", "it must be SyncSet/NAMESPACE/NAME or SelectorSyncSet/NAME"))
+    let outcome = given("outcome").map(|text| {
+        let found = OUTCOMES.into_iter().chain([HELD]).find(|outcome| *outcome == text && given("syncset").is_some());
+        found.ok_or_else(|| wrong("outcome", &format!("with syncset, allowed are {} and {HELD}", OUTCOMES.join(", "))))
+    });
+    let outcome = outcome.transpose()?;
+    let syncset = given("syncset").map(|text| {
+        syncset(text, outcome)
+            .ok_or_else(|| wrong("syncset", "it must be SyncSet/NAMESPACE/NAME or SelectorSyncSet/NAME"))
     });
     let after = given("continue").map(|text| {
         let parts = text.split_once('/').map(|(namespace, name)| (namespace.to_owned(), name.to_owned()));
@@ -213,7 +232,7 @@ pub(super) async fn page(api: Arc<SyncsetApi>, request: ApiRequest) -> Result<Cl
         filter,
         state: state.transpose()?,
         text: given("text").unwrap_or_default().to_owned(),
-        failing: failing.transpose()?,
+        syncset: syncset.transpose()?,
         after: after.transpose()?,
         limit: usize::try_from(request.number("limit").unwrap_or(DEFAULT)).unwrap_or_default(),
     };
@@ -223,16 +242,16 @@ pub(super) async fn page(api: Arc<SyncsetApi>, request: ApiRequest) -> Result<Cl
 }
 
 fn of_cluster(cluster: ListedCluster) -> ClusterState {
-    let ListedCluster { namespace, name, labels, state, age, failing, syncset, reason, message } = cluster;
+    let ListedCluster { namespace, name, labels, state, age, failing, syncset, outcome, reason, message } = cluster;
     let (state, for_seconds) = (state.as_str().to_owned(), age.map(|age| age.as_secs()));
-    ClusterState { namespace, name, labels, state, for_seconds, failing, syncset, reason, message }
+    ClusterState { namespace, name, labels, state, for_seconds, failing, syncset, outcome, reason, message }
 }
 
-fn syncset(text: &str) -> Option<SyncsetName> {
+fn syncset(text: &str, outcome: Option<&'static str>) -> Option<SyncsetFilter> {
     let mut parts = text.split('/');
     let kind = Kind::of_name(parts.next()?).filter(|kind| matches!(kind, Kind::SyncSet | Kind::SelectorSyncSet))?;
     let namespace = if kind == Kind::SyncSet { parts.next()? } else { "" };
     let name = parts.next()?;
-    let found = SyncsetName { kind: kind.name().to_owned(), namespace: namespace.to_owned(), name: name.to_owned() };
+    let found = SyncsetFilter { kind, namespace: namespace.to_owned(), name: name.to_owned(), outcome };
     parts.next().is_none().then_some(found)
 }

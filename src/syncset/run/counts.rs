@@ -259,7 +259,7 @@ impl Counted {
             counted.unreachable = unreachable(database, &pausing).await?;
         }
         counted.failures = failures(database).await?;
-        let held = suspended_within(database, |_| String::new(), Some(MOST_READ)).await?;
+        let held = suspended_within(database, |_| String::new(), Some(MOST_READ), true).await?;
         (counted.suspended, counted.more_suspended) = held;
         let stopped = [RolloutGroup::Paused, RolloutGroup::Stopped, RolloutGroup::Aborted, RolloutGroup::RolledBack];
         if stopped.iter().any(|group| counted.rollouts.contains_key(group)) {

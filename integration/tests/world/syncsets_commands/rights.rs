@@ -150,6 +150,33 @@ fn a_shell_completes_clusters_that_a_token_may_read_and_none_without_it() {
     });
 }
 
+/// A hub without syncsets has no states of clusters, and its documents.
+#[test]
+fn a_shell_completes_clusters_of_a_hub_without_syncsets() {
+    run(async {
+        let stage = Stage::with("nostates", "", &[]).await;
+        let mut client = stage.replica.client();
+        for (namespace, name) in [("foo", "west"), ("foo", "east"), ("bar", "east")] {
+            make(&mut client, namespace, name, "prod", true).await;
+        }
+        let hub = format!("http://{}", stage.replica.api());
+        for (typed, expected) in
+            [("foo/w", &["foo/west"][..]), ("-n foo e", &["east"]), ("", &["bar/east", "foo/east", "foo/west"])]
+        {
+            eventually(format!("{typed:?} to be completed"), LIMIT, async || {
+                let words: Vec<&str> =
+                    ["--", "towline", "resume", "--hub", &hub].into_iter().chain(typed.split(' ')).collect();
+                let said = Towline::command_with(words, &[("_TOWLINE_COMPLETE", "fish")]).await.expect("it runs");
+                let output = String::from_utf8(said.stdout).expect("text");
+                let found: Vec<&str> = output.lines().filter(|line| !line.starts_with('-')).collect();
+                if found == expected { Ok(()) } else { Err(format!("{found:?}")) }
+            })
+            .await
+            .expect("its clusters");
+        }
+    });
+}
+
 #[test]
 fn failures_show_the_clusters_of_namespaces_that_a_token_may_read_alone() {
     run(async {

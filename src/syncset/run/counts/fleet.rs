@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{number, seconds, state_of, why};
 use crate::db::{self, Database, Row, column};
-use crate::documents::{Filter, IS_WHOLE, ListError, Parameters, label_conditions};
+use crate::documents::{Filter, IS_WHOLE, Kind, ListError, Parameters, label_conditions};
 use crate::status::ObjectState;
 use crate::syncset::plan::action::PAUSES;
 use crate::syncset::run::paused::pause;
@@ -105,12 +105,61 @@ pub async fn states_within(
     Ok(counts)
 }
 
-/// A syncset as results name it.
+/// A syncset, on whose clusters a page looks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SyncsetName {
-    pub kind: String,
+pub struct SyncsetFilter {
+    pub kind: Kind,
     pub namespace: String,
     pub name: String,
+    /// Only clusters where it is so: one of [`OUTCOMES`] or [`HELD`]. Without it, all on which it was tried.
+    pub outcome: Option<&'static str>,
+}
+
+/// How a syncset is on a cluster: it was not applied, or its health as it was read last, or it has none.
+pub const OUTCOMES: [&str; 7] = ["not_applied", "failed", "late", "unknown", "progressing", "current", "applied"];
+/// Its deletions are held on a cluster, whatever else it is there.
+pub const HELD: &str = "held";
+
+/// One of [`OUTCOMES`] of `r`, a row of `towline_result`, with `p`, that of its cluster.
+const OUTCOME: &str = "case when r.result = 'Failure' then 'not_applied' when r.health is null then 'applied' \
+     when p.reachable = false then 'unknown' when r.health_inputs is distinct from r.inputs then 'progressing' \
+     when r.health->>'reason' = 'Late' then 'late' else lower(r.health_state) end";
+
+impl SyncsetFilter {
+    /// The ids as an array: that of its document, and those of which deletions are held, which may be gone.
+    fn ids(&self, parameters: &mut Parameters) -> String {
+        let [plural, kind, namespace, name] =
+            [self.kind.plural(), self.kind.name(), &self.namespace, &self.name].map(|text| parameters.text(text));
+        format!(
+            "array(select s.id from towline_documents s where s.kind = {plural} and s.namespace = {namespace} and s.name = {name} \
+               union select h.syncset from towline_guard h \
+               where h.held and h.kind = {kind} and h.namespace = {namespace} and h.name = {name})"
+        )
+    }
+
+    /// That it was tried on the cluster `c`, or is so there, preceded by `and`. What is rare has an index.
+    fn condition(&self, ids: &str) -> String {
+        let mut result = "towline_result r".to_owned();
+        let mut so = String::new();
+        match self.outcome {
+            None => {}
+            Some(HELD) => {
+                return format!(
+                    " and exists (select from towline_lost l join towline_guard h on h.syncset = l.syncset \
+                       where l.cluster = c.id and l.syncset = any({ids}) and h.held and l.objects > l.approved)"
+                );
+            }
+            Some("not_applied") => so.push_str(" and r.result = 'Failure'"),
+            Some(outcome) => {
+                result.push_str(" left join towline_cluster p on p.cluster = r.cluster");
+                so = format!(" and {OUTCOME} = '{outcome}'");
+                if matches!(outcome, "failed" | "late") {
+                    so.push_str(" and (r.health_state = 'Failed' or r.health->>'reason' = 'Late')");
+                }
+            }
+        }
+        format!(" and exists (select from {result} where r.cluster = c.id and r.syncset = any({ids}){so})")
+    }
 }
 
 /// Which clusters a page has.
@@ -122,8 +171,7 @@ pub struct Selection {
     pub state: Option<ObjectState>,
     /// Only those with this in `namespace/name`.
     pub text: String,
-    /// Only those on which this syncset fails.
-    pub failing: Option<SyncsetName>,
+    pub syncset: Option<SyncsetFilter>,
     /// Namespace and name of the last one that is not asked for.
     pub after: Option<(String, String)>,
     pub limit: usize,
@@ -138,9 +186,11 @@ pub struct ListedCluster {
     pub state: ObjectState,
     /// For how long it is in the state, as far as that is known: has not answered, has had a syncset that fails, or has been due.
     pub age: Option<Duration>,
-    /// How many syncsets fail on it, and which one failed last: its kind and name, reason and message.
+    /// How many syncsets fail on it, and which one failed last, or the one that was asked for: its kind and name, reason and message.
     pub failing: usize,
     pub syncset: Option<String>,
+    /// One of [`OUTCOMES`], of the one that was asked for.
+    pub outcome: Option<String>,
     pub reason: Option<String>,
     pub message: Option<String>,
 }
@@ -170,13 +220,29 @@ impl Selection {
             let (namespace, name) = (parameters.text(namespace.as_str()), parameters.text(name.as_str()));
             of_cluster.push(format!(" and (c.namespace, c.name) > ({namespace}, {name})"));
         }
-        if let Some(SyncsetName { kind, namespace, name }) = &self.failing {
-            let [kind, namespace, name] = [kind, namespace, name].map(|text| parameters.text(text.as_str()));
-            of_cluster.push(format!(
-                " and exists (select from towline_result r where r.cluster = c.id and r.result = 'Failure' \
-                   and r.kind = {kind} and r.namespace = {namespace} and r.name = {name})"
-            ));
+        let ids = self.syncset.as_ref().map(|syncset| syncset.ids(parameters));
+        if let (Some(syncset), Some(ids)) = (&self.syncset, &ids) {
+            of_cluster.push(syncset.condition(ids));
         }
+        let told = ids.map_or_else(
+            || {
+                "select r.kind, r.namespace, r.name, r.reason, r.message, null as outcome from towline_result r \
+                   where r.cluster = g.id and r.result = 'Failure' order by r.since desc, r.syncset limit 1"
+                    .to_owned()
+            },
+            |ids| {
+                // What was read of other inputs says nothing.
+                let read = |field: &str| {
+                    format!("coalesce(r.{field}, case when r.health_inputs = r.inputs then r.health->>'{field}' end) as {field}")
+                };
+                let (reason, message) = (read("reason"), read("message"));
+                format!(
+                    "select r.kind, r.namespace, r.name, {reason}, {message}, {OUTCOME} as outcome from towline_result r \
+                       left join towline_cluster p on p.cluster = r.cluster \
+                       where r.cluster = g.id and r.syncset = any({ids}) order by r.since desc limit 1"
+                )
+            },
+        );
         let of_cluster = of_cluster.concat();
         let first = format!(" order by namespace, name limit {}", parameters.number(limit));
         // Those whose `pause-until` is not compared here are decided about when they are read.
@@ -198,13 +264,12 @@ impl Selection {
                extract(epoch from now() - case g.state when 'failing' then n.since when 'pending' then g.due_since \
                  when 'refused' then g.last_contact when 'unreachable' then g.last_contact end)::float8, n.failing, \
                l.kind || ' ' || case when l.namespace = '' then '' else l.namespace || '/' end || l.name, l.reason, l.message, \
-               case when g.state in ('refused', 'unreachable') then (y.status->'conditions')::text end \
+               case when g.state in ('refused', 'unreachable') then (y.status->'conditions')::text end, l.outcome \
              from (select {IS_WHOLE} as is_whole from towline_meta m, towline_version s) w left join page g on true \
              left join clusters d on d.kind = 'clusters' and d.id = g.id \
              left join lateral (select count(*) as failing, min(r.since) as since from towline_result r \
                where r.cluster = g.id and r.result = 'Failure') n on true \
-             left join lateral (select r.* from towline_result r where r.cluster = g.id and r.result = 'Failure' \
-               order by r.since desc, r.syncset limit 1) l on true \
+             left join lateral ({told}) l on true \
              left join clustersyncs y on y.kind = 'clustersyncs' and y.namespace = g.namespace and y.name = g.name \
              order by g.namespace, g.name",
             pause!(),
@@ -264,6 +329,7 @@ fn listed(row: &Row, now: Timestamp) -> Result<Option<ListedCluster>, db::Error>
         age: age.filter(|_| state != ObjectState::Paused),
         failing: number(column(PAGE, row, 7)?),
         syncset: column(PAGE, row, 8)?,
+        outcome: column(PAGE, row, 12)?,
         reason,
         message,
     }))

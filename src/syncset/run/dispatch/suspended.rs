@@ -24,7 +24,7 @@ pub struct SuspendedSyncset {
     pub generation: i64,
     /// With a rollout, the revision to which it led.
     pub revision: Option<i32>,
-    /// How many objects it would delete, but for those that were approved.
+    /// How many objects it would delete, but for those that were approved; 0 where nobody has asked for that.
     pub objects: usize,
     /// On how many clusters it would delete objects.
     pub clusters: usize,
@@ -38,24 +38,30 @@ const QUERY: &str = "held_syncsets";
 
 /// What is suspended, sorted by kind and name, but last what nobody can approve: all of it, for who lists or approves that.
 pub async fn suspended(database: &Database) -> Result<Vec<SuspendedSyncset>, DispatchError> {
-    Ok(suspended_within(database, |_| String::new(), None).await?.0)
+    Ok(suspended_within(database, |_| String::new(), None, true).await?.0)
 }
 
 /// What is suspended of the syncsets `c` for which a condition holds, which is preceded by `and`: at most so much, those last that nobody can
-/// approve; and how much more there is.
+/// approve; and how much more there is. How many objects each would delete is summed up over its clusters.
 pub async fn suspended_within(
     database: &Database,
     within: impl FnOnce(&mut Parameters) -> String,
     most: Option<i64>,
+    with_objects: bool,
 ) -> Result<(Vec<SuspendedSyncset>, usize), DispatchError> {
     let mut parameters = Parameters::default();
     let within = within(&mut parameters);
+    let objects = if with_objects {
+        "(select coalesce(sum(greatest(l.objects - l.approved, 0)), 0)::int8 from towline_lost l where l.syncset = shown.syncset)"
+    } else {
+        "0::int8"
+    };
     let limit = most.map(|most| format!(" limit {}", parameters.number(most))).unwrap_or_default();
     let text = format!(
         "with shown as materialized (select c.*, count(*) over () as total from towline_guard c where c.held{within} \
            order by c.cause is not distinct from 'unreadable', c.kind desc, c.namespace, c.name, c.syncset{limit}) \
          select syncset::text, kind, namespace, name, coalesce(cause, ''), clusters, tracks, to_json(since) #>> '{{}}', generation, revision, \
-           (select coalesce(sum(greatest(l.objects - l.approved, 0)), 0)::int8 from towline_lost l where l.syncset = shown.syncset), total \
+           {objects}, total \
          from shown order by cause is not distinct from 'unreadable', kind desc, namespace, name, syncset"
     );
     let rows = database.all(QUERY, &text, &parameters.as_params()).await?;
@@ -82,7 +88,7 @@ pub async fn approve(
     by: &Author,
 ) -> Result<Vec<SuspendedSyncset>, DispatchError> {
     let mut found = match name {
-        Some(name) => suspended_within(database, |parameters| is_named(name, parameters), None).await?.0,
+        Some(name) => suspended_within(database, |parameters| is_named(name, parameters), None, true).await?.0,
         None => suspended(database).await?,
     };
     found.retain(|suspended| suspended.cause != Cause::Unreadable);
