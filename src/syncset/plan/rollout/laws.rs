@@ -16,11 +16,11 @@ const SYNCSET: Uuid = Uuid::from_u128(0xa11);
 const WITHIN: Duration = Duration::from_mins(1);
 /// Ticks of ten seconds after which everything has ended, once nothing more happens: each cluster alone for as long as it may take, twice
 /// for a rollout that goes back, and the soaks.
-const LONGEST_END: usize = 400;
+pub(in crate::syncset::plan) const LONGEST_END: usize = 400;
 
 /// What becomes of a revision on a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+pub(in crate::syncset::plan) enum Fate {
     Works,
     /// It can't be applied.
     Never,
@@ -31,7 +31,7 @@ enum Fate {
 }
 
 #[derive(Clone, Debug)]
-enum Event {
+pub(in crate::syncset::plan) enum Event {
     Tick(u64),
     /// A dispatcher decides and is killed before its transaction is committed.
     LostTick,
@@ -68,11 +68,11 @@ enum Event {
 
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an observation of its own")]
-struct Node {
+pub(in crate::syncset::plan) struct Node {
     labels: u8,
     is_silent: bool,
     is_paused: bool,
-    matches: bool,
+    pub(in crate::syncset::plan) matches: bool,
     fates: [Fate; 3],
     /// The revision that it was last applied with, and what came of that.
     applied: Option<(i32, Applied)>,
@@ -85,15 +85,15 @@ struct Node {
 }
 
 #[derive(Clone, Debug)]
-struct Model {
-    spec: Spec,
-    rollout: Rollout,
+pub(in crate::syncset::plan) struct Model {
+    pub(in crate::syncset::plan) spec: Spec,
+    pub(in crate::syncset::plan) rollout: Rollout,
     version: u64,
     kept: Vec<i32>,
-    turns: BTreeMap<Uuid, Turn>,
+    pub(in crate::syncset::plan) turns: BTreeMap<Uuid, Turn>,
     /// What clusters had before their turns, if that is not the stable revision.
     before: BTreeMap<Uuid, i32>,
-    nodes: BTreeMap<Uuid, Node>,
+    pub(in crate::syncset::plan) nodes: BTreeMap<Uuid, Node>,
     /// Those that have answered since their turn began, or were sent something.
     reached: BTreeSet<Uuid>,
     /// Those that were sent something of what they are pinned to.
@@ -124,7 +124,7 @@ fn amount() -> impl Strategy<Value = Amount> {
     prop_oneof![(0..3_usize).prop_map(Amount::Count), prop::sample::select(vec![10, 50, 100]).prop_map(Amount::Percent)]
 }
 
-fn spec() -> impl Strategy<Value = Spec> {
+pub(in crate::syncset::plan) fn spec() -> impl Strategy<Value = Spec> {
     let on_failure = prop_oneof![Just(OnFailure::Pause), Just(OnFailure::Rollback)];
     (waves(), amount(), amount(), on_failure, any::<bool>()).prop_map(
         |(waves, max_concurrent, max_failures, on_failure, reads_health)| Spec {
@@ -144,7 +144,7 @@ fn fate() -> impl Strategy<Value = Fate> {
     ]
 }
 
-fn event() -> impl Strategy<Value = Event> {
+pub(in crate::syncset::plan) fn event() -> impl Strategy<Value = Event> {
     let which = 0..8_usize;
     prop_oneof![
         12 => (0..40_u64).prop_map(Event::Tick),
@@ -199,14 +199,19 @@ impl Node {
         })
     }
 
-    fn is_away(&self) -> bool {
+    pub(in crate::syncset::plan) fn is_away(&self) -> bool {
         self.is_silent || self.is_paused
+    }
+
+    /// What becomes of a revision on it.
+    pub(in crate::syncset::plan) fn fate(&self, revision: i32) -> Fate {
+        let index = usize::try_from(revision.rem_euclid(3)).unwrap_or_default();
+        self.fates.get(index).copied().unwrap_or(Fate::Works)
     }
 
     /// A pass, of a cluster that is pinned to this revision. What has settled is read again only if somebody wants that.
     fn work(&mut self, pin: i32, turn: Option<&Turn>, now: Timestamp) {
-        let index = usize::try_from(pin.rem_euclid(3)).unwrap_or_default();
-        let fate = self.fates.get(index).copied().unwrap_or(Fate::Works);
+        let fate = self.fate(pin);
         let applied = match fate {
             Fate::Never => Applied::Never,
             Fate::NotYet => Applied::Not,
@@ -234,7 +239,7 @@ impl Node {
 
 impl Model {
     /// A rollout that is new, or a syncset whose content was stable before.
-    fn new(spec: Spec, labels: &[u8], has_stable: bool) -> Self {
+    pub(in crate::syncset::plan) fn new(spec: Spec, labels: &[u8], has_stable: bool) -> Self {
         let ids = (1_u128..).map(Uuid::from_u128);
         let nodes: BTreeMap<Uuid, Node> = ids.zip(labels.iter().map(|labels| Node::new(*labels))).collect();
         let rollout = Rollout {
@@ -568,11 +573,10 @@ impl Model {
         Ok(())
     }
 
-    fn work(&mut self, id: Uuid) -> Result<(), TestCaseError> {
+    pub(in crate::syncset::plan) fn work(&mut self, id: Uuid) -> Result<(), TestCaseError> {
         // Each reading has a time of its own, whichever way the clock has jumped.
         self.now += Duration::from_millis(1);
-        let turn = self.turns.get(&id);
-        let pin = turn.map(|turn| turn.revision).or(self.rollout.stable);
+        let (turn, pin) = (self.turns.get(&id), self.pin(id));
         let is_stalled = self.is_stalled;
         let Some(node) = self.nodes.get_mut(&id).filter(|node| !node.is_away() && !is_stalled) else { return Ok(()) };
         self.reached.insert(id);
@@ -586,6 +590,21 @@ impl Model {
             None => {}
         }
         Ok(())
+    }
+
+    /// A pass has begun and was killed.
+    pub(in crate::syncset::plan) fn interrupt(&mut self, id: Uuid, has_begun: bool) -> Result<(), TestCaseError> {
+        self.reached.insert(id);
+        if has_begun {
+            self.check_beginning(&id)?;
+            self.begun.insert(id);
+        }
+        Ok(())
+    }
+
+    /// The revision to which a cluster is pinned.
+    pub(in crate::syncset::plan) fn pin(&self, id: Uuid) -> Option<i32> {
+        self.turns.get(&id).map(|turn| turn.revision).or(self.rollout.stable)
     }
 
     fn work_all(&mut self) -> Result<(), TestCaseError> {
@@ -633,7 +652,7 @@ impl Model {
         self.version += 1;
     }
 
-    fn happen(&mut self, event: &Event) -> Result<(), TestCaseError> {
+    pub(in crate::syncset::plan) fn happen(&mut self, event: &Event) -> Result<(), TestCaseError> {
         match event {
             Event::Tick(seconds) => self.tick(Duration::from_secs(*seconds))?,
             Event::LostTick => drop(self.decide(Duration::from_secs(1))),
@@ -705,7 +724,7 @@ impl Model {
     }
 
     /// From now on everything works, all clusters can be reached, and whatever waits for somebody gets what it waits for.
-    fn heal(&mut self) {
+    pub(in crate::syncset::plan) fn heal(&mut self) {
         (self.is_held, self.is_stalled) = (false, false);
         if self.nodes.values().all(|node| !node.matches) {
             self.nodes.insert(Uuid::from_u128(self.nodes.len() as u128 + 1), Node::new(0));
@@ -718,8 +737,24 @@ impl Model {
         }
     }
 
-    fn has_ended(&self) -> bool {
+    pub(in crate::syncset::plan) fn has_ended(&self) -> bool {
         matches!(self.rollout.state, RolloutPhase::Complete | RolloutPhase::RolledBack) && !self.rollout.must_begin()
+    }
+
+    /// Whatever it waits for comes, and time passes.
+    pub(in crate::syncset::plan) fn go_on(&mut self) -> Result<(), TestCaseError> {
+        match (self.rollout.state, self.rollout.reason) {
+            (RolloutPhase::Stopped, ProgressReason::Aborted) => {
+                self.stop(|rollout, _| rollout.undo(None, &[1, 2, 3, 4]));
+            }
+            (RolloutPhase::Stopped, _) => self.command(|rollout, _| rollout.resume()),
+            _ => self.command(|rollout, _| rollout.promote()),
+        }
+        if self.rollout.reason == ProgressReason::Aborted {
+            self.happen(&Event::Edit(self.rollout.newest % 4 + 1))?;
+        }
+        self.happen(&Event::Guard)?;
+        self.tick(Duration::from_secs(10))
     }
 
     fn run_to_the_end(&mut self) -> Result<(), TestCaseError> {
@@ -736,18 +771,7 @@ impl Model {
                 "{failed} have failed, though everything works: {:?}",
                 self.rollout
             );
-            match (self.rollout.state, self.rollout.reason) {
-                (RolloutPhase::Stopped, ProgressReason::Aborted) => {
-                    self.stop(|rollout, _| rollout.undo(None, &[1, 2, 3, 4]));
-                }
-                (RolloutPhase::Stopped, _) => self.command(|rollout, _| rollout.resume()),
-                _ => self.command(|rollout, _| rollout.promote()),
-            }
-            if self.rollout.reason == ProgressReason::Aborted {
-                self.happen(&Event::Edit(self.rollout.newest % 4 + 1))?;
-            }
-            self.happen(&Event::Guard)?;
-            self.tick(Duration::from_secs(10))?;
+            self.go_on()?;
         }
         prop_assert!(self.has_ended(), "it has not ended: {:?} of {:?}", self.rollout, self.spec);
         self.work_all()?;

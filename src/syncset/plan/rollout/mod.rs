@@ -11,7 +11,7 @@ mod decide;
 mod spec;
 
 #[cfg(test)]
-mod laws;
+pub(in crate::syncset::plan) mod laws;
 #[cfg(test)]
 mod tests;
 

@@ -6,6 +6,7 @@ mod existing;
 mod keeping;
 mod laws;
 mod listing;
+mod moving;
 mod recreating;
 mod sending;
 mod store;
