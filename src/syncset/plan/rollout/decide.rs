@@ -276,17 +276,23 @@ impl Step<'_> {
             let is_of_wave = cluster.turn.as_ref().is_some_and(|turn| turn.wave == wave);
             (is_of_wave || cluster.is_asked(rollout)) && self.has_failed(cluster)
         };
-        let failures = self.clusters.iter().filter(counts).count();
+        let failed: Vec<&Cluster> = self.clusters.iter().filter(counts).collect();
+        let failures = failed.len();
         let size = self.size();
         let allowed = self.spec.max_failures.of(size);
         let goes_on = failures <= allowed.max(rollout.tolerated);
+        let was_sent_nothing = |cluster: &&&Cluster| !cluster.seen.has_begun && cluster.seen.applied == Applied::Not;
+        let sent_nothing = match failed.iter().filter(was_sent_nothing).count() {
+            0 => String::new(),
+            count => format!("; nothing was sent to {count} of these"),
+        };
         self.rollout.failures = failures;
         if goes_on {
             return false;
         }
         self.moves.push(Move::TakeBack);
         let name = self.spec.wave_name(wave);
-        let message = format!("{failures} of {size} clusters failed in wave {name}, where {allowed} may");
+        let message = format!("{failures} of {size} clusters failed in wave {name}, where {allowed} may{sent_nothing}");
         match (self.spec.on_failure, self.rollout.stable) {
             (OnFailure::Rollback, Some(stable)) => {
                 self.rollout.begin_back(stable);

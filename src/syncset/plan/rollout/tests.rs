@@ -261,6 +261,26 @@ fn a_canary_that_fails_stops_the_rollout_before_others_have_it() {
     assert_eq!(world.released(), [2], "what has failed so far is tolerated");
 }
 
+/// One answers and is never sent anything, as with credentials that don't work any more, and one does not work.
+#[test]
+fn a_stop_says_to_how_many_of_those_that_failed_nothing_was_sent() {
+    let rollout = json!({"maxConcurrent": 3, "maxFailures": 1});
+    let mut world = World::new(spec(&rollout, Some("1m")), (1..4).map(|number| cluster(number, &[])).collect());
+    world.tick();
+    world.tick();
+    assert_eq!(world.released(), [1, 2, 3]);
+    world.apply(1, HealthState::Current);
+    world.apply(2, HealthState::Failed);
+    for _ in 0..7 {
+        world.is(RolloutPhase::Running, ProgressReason::Releasing);
+        world.tick_after(Duration::from_secs(10));
+    }
+    world.is(RolloutPhase::Stopped, ProgressReason::Failures);
+    let told = "2 of 3 clusters failed in wave rest, where 1 may; nothing was sent to 1 of these";
+    assert_eq!(world.rollout.message, told);
+    assert_eq!(world.pins(), [2, 2, 0], "that one has what it had");
+}
+
 #[test]
 fn a_failure_rolls_all_clusters_back_and_says_why() {
     let mut rollout = canary();
