@@ -36,44 +36,47 @@ impl Worker {
         slot: ClaimSlot,
         stopping: &CancellationToken,
     ) -> Result<Reconciled, ReconcileError> {
-        let (mut own_slot, mut again) = (ReconcileSlot::Connecting(slot), after(self.now(), SOON));
-        // By which kubeconfig the cluster has answered a probe.
+        let mut own_slot = ReconcileSlot::Connecting(slot);
+        // The generation of the kubeconfig by which the cluster has answered a probe.
         let mut awake = None;
         for _ in 0..MOST_READS {
-            let read = match self.read(work, stopping).await {
-                Ok(read) => read,
+            match self.reconcile_once(work, &mut own_slot, &mut awake, stopping).await {
+                Ok(reconciled) => return Ok(reconciled),
                 Err(NoPass::Ended(reconciled)) => return Ok(*reconciled),
                 Err(NoPass::Failed(error)) => return Err(error),
-                Err(NoPass::Outdated) => continue,
-            };
-            again = after(read.now(), SOON);
-            let (result, until) = match &read.plan.action {
-                Action::Gone => return Ok(Reconciled::of(ReconcileResult::Success, ClaimEnd::Gone)),
-                Action::Paused(pause) => (ReconcileResult::Success, pause.until),
-                Action::InStep { until } => (ReconcileResult::Success, Some(*until)),
-                Action::Silent { retry_at: until } | Action::Throttled { until } => {
-                    (ReconcileResult::RequeueAfter, Some(*until))
-                }
-                Action::Pass(pass_plan) => match self.may_ask(work, &read, pass_plan, awake, &mut own_slot).await? {
-                    MayAsk::NotBefore(until) => (ReconcileResult::RequeueAfter, Some(until)),
-                    MayAsk::Now(asks) => {
-                        match Box::pin(self.pass(work, &read, (pass_plan, asks), &mut own_slot, stopping)).await {
-                            Ok(reconciled) => return Ok(reconciled),
-                            Err(NoPass::Ended(reconciled)) => return Ok(*reconciled),
-                            Err(NoPass::Failed(error)) => return Err(error),
-                            Err(NoPass::Outdated) => {
-                                if asks != Asks::Nothing {
-                                    awake = Some(read.plan.kubeconfig_generation());
-                                }
-                                continue;
-                            }
-                        }
-                    }
-                },
-            };
-            return self.nothing_until(work, &read, until, result).await;
+                Err(NoPass::Outdated) => {}
+            }
         }
-        Ok(Reconciled::of(ReconcileResult::Requeue, ClaimEnd::further(again, 0)))
+        Ok(Reconciled::of(ReconcileResult::Requeue, ClaimEnd::further(after(self.now(), SOON), 0)))
+    }
+
+    async fn reconcile_once(
+        &self,
+        work: &Work,
+        own_slot: &mut ReconcileSlot,
+        awake: &mut Option<i64>,
+        stopping: &CancellationToken,
+    ) -> Result<Reconciled, NoPass> {
+        let read = self.read(work, stopping).await?;
+        let (result, until) = match &read.plan.action {
+            Action::Gone => return Ok(Reconciled::of(ReconcileResult::Success, ClaimEnd::Gone)),
+            Action::Paused(pause) => (ReconcileResult::Success, pause.until),
+            Action::InStep { until } => (ReconcileResult::Success, Some(*until)),
+            Action::Silent { retry_at: until } | Action::Throttled { until } => {
+                (ReconcileResult::RequeueAfter, Some(*until))
+            }
+            Action::Pass(pass_plan) => match self.may_ask(work, &read, pass_plan, *awake, own_slot).await? {
+                MayAsk::NotBefore(until) => (ReconcileResult::RequeueAfter, Some(until)),
+                MayAsk::Now(asks) => {
+                    let passed = Box::pin(self.pass(work, &read, (pass_plan, asks), own_slot, stopping)).await;
+                    if asks != Asks::Nothing {
+                        *awake = Some(read.plan.kubeconfig_generation());
+                    }
+                    return passed;
+                }
+            },
+        };
+        Ok(self.nothing_until(work, &read, until, result).await?)
     }
 
     async fn read(&self, work: &Work, stopping: &CancellationToken) -> Result<Read, NoPass> {
