@@ -553,13 +553,17 @@ type ClusterState struct {
 	// Namespace The namespace.
 	Namespace string `json:"namespace"`
 
-	// Reason Why that fails, or why the cluster is not reached: a word of a closed set.
+	// Outcome With the parameter `syncset`: how that is on the cluster. `not_applied`, or its health: `failed`, `late` (in another state for too long),
+	// `unknown`, `progressing`, `current`; `applied` if it has none.
+	Outcome *string `json:"outcome,omitempty"`
+
+	// Reason Why that fails or does not work, or why the cluster is not reached: a word of a closed set.
 	Reason *string `json:"reason,omitempty"`
 
 	// State `paused`, `unreachable`, `failing`, `held`, `pending` or `in_step`.
 	State string `json:"state"`
 
-	// Syncset The one that failed last: `SyncSet team-a/base`.
+	// Syncset The one that failed last: `SyncSet team-a/base`; with the parameter `syncset`, that one.
 	Syncset *string `json:"syncset,omitempty"`
 }
 
@@ -1259,6 +1263,9 @@ type SecretList struct {
 
 // SecretMapping A secret that is copied to the cluster.
 type SecretMapping struct {
+	// SecretMetadata Its labels and annotations that the copy gets: keys, prefixes with `*`, or key and value (`key=value`). Without it, none.
+	SecretMetadata *[]string `json:"secretMetadata,omitempty"`
+
 	// SourceRef The secret on the hub.
 	SourceRef SecretReference `json:"sourceRef"`
 
@@ -2137,8 +2144,11 @@ type ListClusterStatesParams struct {
 	// Text Only clusters with this in namespace/name
 	Text *string `form:"text,omitempty" json:"text,omitempty"`
 
-	// Syncset Only clusters on which this one fails: SyncSet/NAMESPACE/NAME or SelectorSyncSet/NAME
+	// Syncset Only clusters on which this one was tried, each with how it is there: SyncSet/NAMESPACE/NAME or SelectorSyncSet/NAME
 	Syncset *string `form:"syncset,omitempty" json:"syncset,omitempty"`
+
+	// Outcome With `syncset`: only clusters where it is so: not_applied, failed, late, unknown, progressing, current, applied, or held
+	Outcome *string `form:"outcome,omitempty" json:"outcome,omitempty"`
 
 	// Limit Most clusters; 100 by default
 	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
@@ -6967,6 +6977,18 @@ func NewListClusterStatesRequest(server string, params *ListClusterStatesParams)
 		if params.Syncset != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "syncset", *params.Syncset, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Outcome != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "outcome", *params.Outcome, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
