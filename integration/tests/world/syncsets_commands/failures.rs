@@ -62,8 +62,9 @@ fn failures_are_grouped_by_what_they_say_besides_numbers() {
         assert_eq!((&answer["total"], &answer["items"][0]["count"]), (&json!(2), &json!(3)));
         assert_eq!(answer["items"][0]["clusters"], json!([cluster("d"), cluster("e"), cluster("f")]));
         assert_eq!(answer["items"][0].get("namespace"), None);
-        stage.refused(&["failures", "-n", "B!"], "parameter namespace is not valid").await;
-        assert_eq!(stage.command(&["failures", "--limit", "501"]).await.code, Some(2));
+        for wrong in [["failures", "-n", "B!"], ["failures", "--limit", "501"]] {
+            assert_eq!(stage.command(&wrong).await.code, Some(2), "{wrong:?}");
+        }
 
         // Nobody works on a cluster that is being deleted.
         let deleted = "update clusters set finalizers = '{a.io/b}', deleted_at = now() where name <> 'c'";
