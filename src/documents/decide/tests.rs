@@ -412,6 +412,25 @@ fn terms_are_written_when_the_selector_may_have_changed() {
     assert_eq!(terms(status), None);
 }
 
+/// It may be from before that was refused.
+#[test]
+fn a_stored_resource_without_a_namespace_keeps_no_change_out_that_is_about_something_else() {
+    let resource = |metadata: Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
+    let lacking = |names: &[&str]| names.iter().map(|name| resource(json!({"name": name}))).collect::<Vec<_>>();
+    let given = json!({"resources": [resource(json!({"name": "a", "namespace": "default"}))]});
+    let mut place = Place::with(Kind::SyncSet, json!({"finalizers": ["a.io/b"], "spec": given}));
+    let stored = place.stored.as_mut().expect("a document");
+    stored.document.data["spec"]["resources"] = json!(lacking(&["a"]));
+    place.merge(json!({"labels": {"a": "b"}, "spec": {"resourceApplyMode": "Sync"}})).expect("changed");
+    place.patch(&json!([{"op": "remove", "path": "/labels/a"}])).expect("changed");
+    place.replace(json!({"finalizers": ["a.io/b"], "spec": {"resources": lacking(&["a"])}})).expect("changed");
+    let more = place.merge(json!({"spec": {"resources": lacking(&["a", "b"])}}));
+    let pointers = [0, 1].map(|index| format!("/spec/resources/{index}/metadata/namespace"));
+    assert_eq!(refused(more), (ProblemKind::Invalid, pointers.to_vec()));
+    assert_eq!(place.ask(Action::Delete(None)).expect("deleted").effect, Effect::Deleting);
+    assert_eq!(place.merge(json!({"finalizers": []})).expect("gone").effect, Effect::Deleted);
+}
+
 #[test]
 fn patches_may_use_the_other_name_of_a_field() {
     let mut place = Place::with(Kind::SyncSet, json!({"spec": {"clusterRefs": [{"name": "a"}]}}));

@@ -12,7 +12,9 @@ use super::{Action, Part, Request, Stored, precondition};
 use crate::documents::body::{Body, LARGEST, Path, extent, too_large};
 use crate::documents::document::{Document, Key};
 use crate::documents::problem::Problem;
-use crate::documents::validate::{Draft, Faults, Identity, alias, check_totals, draft, identity, resolve};
+use crate::documents::validate::{
+    Draft, Faults, Identity, alias, check_changed, check_totals, draft, identity, resolve,
+};
 
 /// The annotation with the keys that the last apply set.
 pub(super) const APPLIED_KEYS: &str = "towline.dev/applied-keys";
@@ -100,6 +102,7 @@ fn checked(present: &Stored, request: &Request, body: &Body, fields: Map<String,
     let given = precondition::identity_of(request, body, &mut faults);
     precondition::check(present, request, &given)?;
     let draft = draft(&request.key, fields, false, &mut faults);
+    check_changed(&present.document, &draft, &mut faults);
     faults.into_result().map(|()| draft)
 }
 
@@ -126,6 +129,7 @@ fn merged(present: &Stored, request: &Request, patch: &Body) -> Result<Wanted, P
     }
     let merged = Body::of(merged)?.into_fields();
     let draft = draft(&request.key, merged, false, &mut faults);
+    check_changed(document, &draft, &mut faults);
     faults.into_result().map(|()| Wanted::of(draft, &[], edit))
 }
 

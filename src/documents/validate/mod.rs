@@ -31,7 +31,7 @@ pub use pointers::{FIELD_POINTERS, FieldPointer, IGNORE_FIELDS, field_pointers};
 pub(super) use secret::{data as secret_data, entry as secret_entry};
 pub use selector::requirements_of;
 pub use syncset::{HEALTH_WITHIN, health_within};
-pub(super) use syncset::{alias, resolve};
+pub(super) use syncset::{alias, check_changed, resolve};
 
 use super::body::{Body, Path, kind_of};
 use super::document::Key;
@@ -201,7 +201,7 @@ pub(super) fn draft(key: &Key, mut fields: Map<String, Value>, is_new: bool, fau
     let (data, terms) = match key.kind {
         Kind::Cluster => (cluster::fields(&fields, faults), None),
         Kind::Secret => (secret::fields(&fields, faults), None),
-        Kind::SyncSet | Kind::SelectorSyncSet => syncset::fields(key, fields, faults),
+        Kind::SyncSet | Kind::SelectorSyncSet => syncset::fields(key, fields, is_new, faults),
         Kind::ClusterSync => (Map::new(), None),
     };
     Draft { labels, annotations, finalizers, data, sealed, terms }

@@ -19,7 +19,7 @@ const FORBIDDEN_GROUP: &str = "authorization.openshift.io";
 const FORBIDDEN_KINDS: [&str; 5] = ["Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", "SubjectAccessReview"];
 
 /// Kinds of every cluster that have namespaces, by group. Of others only the cluster knows.
-const NAMESPACED: [(&str, &[&str]); 8] = [
+const NAMESPACED: [(&str, &[&str]); 11] = [
     (
         "",
         &[
@@ -41,9 +41,12 @@ const NAMESPACED: [(&str, &[&str]); 8] = [
     ("autoscaling", &["HorizontalPodAutoscaler"]),
     ("batch", &["CronJob", "Job"]),
     ("coordination.k8s.io", &["Lease"]),
+    ("discovery.k8s.io", &["EndpointSlice"]),
+    ("events.k8s.io", &["Event"]),
     ("networking.k8s.io", &["Ingress", "NetworkPolicy"]),
     ("policy", &["PodDisruptionBudget"]),
     ("rbac.authorization.k8s.io", &["Role", "RoleBinding"]),
+    ("storage.k8s.io", &["CSIStorageCapacity"]),
 ];
 
 /// What names and namespaces in paths of requests have to be.
@@ -153,9 +156,25 @@ pub(super) fn resources(
         }
         pointers::check(metadata, &metadata_path, are_templates, faults);
         let name = name(metadata, &metadata_path, are_templates, faults);
-        let namespace = namespace(metadata, group_and_kind, &metadata_path, are_templates, faults);
+        let namespace = namespace(metadata, &metadata_path, are_templates, faults);
         if let (Some((group, kind)), Some(name)) = (group_and_kind, name) {
             seen.note((group, kind, namespace.unwrap_or_default(), name), &path, faults);
+        }
+    }
+}
+
+/// Adds a fault for each object without a namespace whose kind has one on each cluster: its syncset would fail on all of them.
+pub(super) fn namespaces(resources: &[Value], parent: &Path<'_>, faults: &mut Faults) {
+    let resources_path = parent.field("resources");
+    for (index, resource) in resources.iter().enumerate() {
+        let text = |field: &str| resource.get(field).and_then(Value::as_str);
+        let (Some(group), Some(kind)) = (text("apiVersion").and_then(group_of), text("kind")) else { continue };
+        let Some(metadata) = resource.get("metadata").and_then(Value::as_object) else { continue };
+        let is_left_out = metadata.get("namespace").is_none_or(|found| found.is_null() || found == "");
+        if is_left_out && NAMESPACED.iter().any(|(of, kinds)| *of == group && kinds.contains(&kind)) {
+            let allowed = format!("a namespace of the clusters: a {kind} has one, and none is assumed");
+            let path = resources_path.element(index);
+            faults.add(&path.field("metadata").field("namespace"), "missing", allowed);
         }
     }
 }
@@ -309,23 +328,14 @@ pub(super) fn name<'v>(
     None
 }
 
-/// The namespace of an object of this group and kind, if it has one.
+/// The namespace of an object, if it has one.
 pub(super) fn namespace<'v>(
     fields: &'v Map<String, Value>,
-    of: Option<(&str, &str)>,
     parent: &Path<'_>,
     is_template: bool,
     faults: &mut Faults,
 ) -> Option<&'v str> {
-    let found = text(fields, "namespace", parent, faults);
-    let is_left_out = found.is_some_and(str::is_empty) || fields.get("namespace").is_none_or(Value::is_null);
-    let is_namespaced = |group, kind| NAMESPACED.iter().any(|(of, kinds)| *of == group && kinds.contains(&kind));
-    // The syncset would fail on each cluster.
-    if let Some((_, kind)) = of.filter(|(group, kind)| is_left_out && is_namespaced(*group, *kind)) {
-        let allowed = format!("a namespace of the clusters: a {kind} has one, and none is assumed");
-        faults.add(&parent.field("namespace"), "missing", allowed);
-    }
-    let namespace = found.filter(|namespace| !namespace.is_empty())?;
+    let namespace = text(fields, "namespace", parent, faults).filter(|namespace| !namespace.is_empty())?;
     if !(is_path_segment(namespace) || is_template && namespace.contains("{{")) {
         faults.add(&parent.field("namespace"), shown(namespace), PATH_SEGMENT);
     }

@@ -27,8 +27,7 @@ pub(super) fn patches(patches: &[Value], parent: &Path<'_>, are_templates: bool,
         faults.unknown_fields(fields, &path, &KNOWN);
         let is_of_secret = objects::group_and_kind(fields, &path, faults) == Some(objects::SECRET);
         objects::name(fields, &path, false, faults);
-        // `default`, if it is left out.
-        objects::namespace(fields, None, &path, false, faults);
+        objects::namespace(fields, &path, false, faults);
         if fields.get(APPLY_MODE).is_some_and(|mode| mode == "ApplyOnce") {
             let allowed = "AlwaysApply: a patch is sent again when it, its syncset or its target has changed";
             faults.add(&path.field(APPLY_MODE), "ApplyOnce, which is not supported", allowed);

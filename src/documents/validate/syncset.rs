@@ -10,11 +10,11 @@ use super::faults::{Faults, found, shown};
 use super::fields::{boolean, list, object, required, text, word};
 use super::objects::{PATH_SEGMENT, Seen, is_kind, is_path_segment};
 use super::rollout::{ROLLOUT, rollout};
-use super::{objects, patches, selector};
+use super::{Draft, objects, patches, selector};
 use crate::cluster::tool_marks::{KEY_PATTERN, is_key_pattern};
 use crate::config::names::is_subdomain;
 use crate::documents::body::{Path, kind_of};
-use crate::documents::document::Key;
+use crate::documents::document::{Document, Key};
 use crate::documents::kind::Kind;
 use crate::documents::namespace_pattern::NamespacePattern;
 use crate::expression::Expression;
@@ -69,7 +69,12 @@ pub(in crate::documents) fn alias(kind: Kind) -> Option<Alias> {
 type Terms = Option<Vec<(String, String)>>;
 
 /// Checks `spec`, fills in defaults, and returns the fields with the terms of the selector.
-pub(super) fn fields(key: &Key, mut fields: Map<String, Value>, faults: &mut Faults) -> (Map<String, Value>, Terms) {
+pub(super) fn fields(
+    key: &Key,
+    mut fields: Map<String, Value>,
+    is_new: bool,
+    faults: &mut Faults,
+) -> (Map<String, Value>, Terms) {
     let path = Path::Root.field("spec");
     let mut spec = match fields.remove("spec") {
         None => Map::new(),
@@ -97,6 +102,9 @@ pub(super) fn fields(key: &Key, mut fields: Map<String, Value>, faults: &mut Fau
     let mut seen = Seen::default();
     let resources = list(&spec, "resources", RESOURCES, &path, faults);
     objects::resources(resources, &path, are_resources_templates, &mut seen, faults);
+    if is_new {
+        objects::namespaces(resources, &path, faults);
+    }
     let secrets = list(&spec, "secretMappings", FEW, &path, faults);
     let mappings = secret_mappings(secrets, &path, key, &mut seen, faults);
     let patches = list(&spec, "patches", FEW, &path, faults);
@@ -128,6 +136,15 @@ pub(super) fn fields(key: &Key, mut fields: Map<String, Value>, faults: &mut Fau
     spec.insert("secretMappings".to_owned(), mappings);
     spec.insert("patches".to_owned(), patches);
     (Map::from_iter([("spec".to_owned(), Value::Object(spec))]), terms)
+}
+
+/// Checks what a stored syncset may have from before it was refused, where a change is about it. One that is being deleted may go as it is.
+pub(in crate::documents) fn check_changed(present: &Document, draft: &Draft, faults: &mut Faults) {
+    let [before, after] =
+        [&present.data, &draft.data].map(|data| data.get("spec").and_then(|spec| spec.get("resources")));
+    if let Some(Value::Array(after)) = after.filter(|_| present.deleted_at.is_none() && before != after) {
+        objects::namespaces(after, &Path::Root.field("spec"), faults);
+    }
 }
 
 fn health(spec: &mut Map<String, Value>, parent: &Path<'_>, faults: &mut Faults) {
@@ -287,7 +304,7 @@ fn secret_ref<'v>(
     };
     let reference = object(reference, &path, faults)?;
     faults.unknown_fields(reference, &path, &["name", "namespace"]);
-    let namespace = objects::namespace(reference, None, &path, false, faults);
+    let namespace = objects::namespace(reference, &path, false, faults);
     let name = required(reference, "name", &path, faults)?;
     if !is_path_segment(name) {
         faults.add(&path.field("name"), shown(name), objects::PATH_SEGMENT);

@@ -254,10 +254,10 @@ fn every_fault_of_a_resource_is_found() {
             ("/spec/resources/10/spec/0/$deleteFromPrimitiveList~1x", "a directive of strategic merge patches"),
             ("/spec/resources/10/spec/0/$retainKeys", "a directive of strategic merge patches"),
             ("/spec/resources/10/spec/0/$setElementOrder~1containers", "a directive of strategic merge patches"),
-            ("/spec/resources/10/metadata/namespace", "missing"),
             ("/spec/resources/11/metadata/labels/a", "1.1"),
             ("/spec/resources/11/metadata/annotations", "a list"),
             ("/spec/resources/11/metadata/ownerReferences", "owners of the object"),
+            ("/spec/resources/10/metadata/namespace", "missing"),
             ("/spec/resources/11/metadata/namespace", "missing"),
             ("/spec/resources/12/metadata/namespace", "missing"),
             ("/spec/secretMappings/1/targetRef", "Secret \"n/s\" again"),
@@ -290,7 +290,7 @@ fn the_namespace_of_a_kind_that_has_one_on_each_cluster_is_not_left_out() {
             resource("v1", "ConfigMap", json!({"name": "a", "namespace": null})),
             Some("/spec/resources/0/metadata/namespace"),
         ),
-        (resource("v1", "ConfigMap", json!({"name": "a", "namespace": "{{ .Name }}"})), None),
+        (resource("v1", "ConfigMap", json!({"name": "a", "namespace": "{{ fromCDLabel \"team\" }}"})), None),
         (resource("v1", "Namespace", json!({"name": "a"})), None),
         (resource("example.com/v1", "ConfigMap", json!({"name": "a"})), None),
         (patch("ConfigMap"), None),
@@ -536,8 +536,7 @@ fn values_of_a_secret_are_neither_in_resources_nor_in_patches() {
         secret.as_object_mut().expect("an object").extend(fields.as_object().expect("an object").clone());
         json!({"resources": [secret]})
     };
-    let copied =
-        json!({"metadata": {"name": "a", "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}"}}});
+    let copied = json!({"metadata": {"name": "a", "namespace": "b", "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}"}}});
     let patch = |version: &str, patch_type: &str, patch: Value| json!({"patches": [{"apiVersion": version, "kind": "Secret", "name": "a", "patchType": patch_type, "patch": patch.to_string()}]});
     let operation =
         |op: &str, path: &str, value: Value| patch("v1", "json", json!([{"op": op, "path": path, "value": value}]));
