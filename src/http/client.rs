@@ -85,6 +85,7 @@ pub enum Error {
     UnknownAuthority {
         /// Host and port.
         server: Arc<str>,
+        source: BoxError,
     },
     /// No connection was made; nothing was sent.
     #[error("failed to connect to {server}")]
@@ -221,7 +222,7 @@ impl Client {
     fn lost(&self, source: hyper_util::client::legacy::Error) -> Error {
         let server = Arc::clone(&self.name);
         if is_unknown_authority(&source) {
-            Error::UnknownAuthority { server }
+            Error::UnknownAuthority { server, source: source.into() }
         } else if source.is_connect() {
             Error::Connect { server, source: source.into() }
         } else {

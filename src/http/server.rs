@@ -179,8 +179,12 @@ impl Service {
             None => self.speak(stream, peer, &self.router).await,
             // A method. TLS begins with 22.
             Some(_) if first[0].is_ascii_uppercase() => {
-                (self.refused_head)(StatusCode::BAD_REQUEST);
-                self.speak(stream, peer, &Router::new().fallback(without_tls)).await
+                let refused_head = self.refused_head;
+                let told = Router::new().fallback(async move || {
+                    refused_head(StatusCode::BAD_REQUEST);
+                    without_tls()
+                });
+                self.speak(stream, peer, &told).await
             }
             Some(acceptor) => self.speak(self.beginning(acceptor.accept(stream)).await?, peer, &self.router).await,
         }
@@ -242,7 +246,7 @@ fn answered(error: &hyper::Error) -> Option<StatusCode> {
 }
 
 /// Nothing of the request is used, which may have a token.
-async fn without_tls() -> (StatusCode, [(HeaderName, &'static str); 2], &'static str) {
+fn without_tls() -> (StatusCode, [(HeaderName, &'static str); 2], &'static str) {
     let headers = [(CONTENT_TYPE, "application/problem+json"), (CONNECTION, "close")];
     (StatusCode::BAD_REQUEST, headers, TLS_ALONE)
 }

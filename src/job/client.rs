@@ -120,12 +120,16 @@ impl Error {
 
 pub fn complain_of(error: &Error) {
     let is_found = FORWARDED.try_with(|_| ()).is_ok();
-    let hint = match error {
-        Error::Http(crate::http::Error::UnknownAuthority { .. }) => "; --certificate-authority FILE adds one",
-        Error::Http(crate::http::Error::Connect { .. }) if !is_found => "; --hub URL names another hub",
-        _ => "",
-    };
-    complain(&format!("{}{hint}", full_text(error)));
+    complain(&match error {
+        // Its source says the same in the words of a library.
+        Error::Http(crate::http::Error::UnknownAuthority { .. }) => {
+            format!("{error}; --certificate-authority FILE adds one")
+        }
+        Error::Http(crate::http::Error::Connect { .. }) if !is_found => {
+            format!("{}; --hub URL names another hub", full_text(error))
+        }
+        _ => full_text(error),
+    });
 }
 
 pub fn path_of(kind: Kind, namespace: Option<&str>, name: &str) -> Result<String, Error> {
