@@ -378,8 +378,8 @@ mod tests {
             ("lease", "Renew one lease while a pod is ready"),
             ("status-sync", "Run status sync alone, configured by the environment"),
             ("release", "Take a finalizer off that no section of a configuration owns any more"),
-            ("explain", "Show what is known of an object: of a section of a daemon, or on a cluster of syncsets"),
-            ("resync", "Compare clusters with everything that syncsets want of them, or send Helm releases again, now"),
+            ("explain", "Show what is known of an object of a section, or of syncsets on a cluster"),
+            ("resync", "Compare clusters with what syncsets want, or send Helm releases again, now"),
         ] {
             let found = help.lines().any(|line| line.trim_start().starts_with(name) && line.contains(about));
             assert!(found, "{name}: {about} is not in\n{help}");

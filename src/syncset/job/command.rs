@@ -39,18 +39,14 @@ pub fn commands() -> Vec<JobCommand> {
     let failures = |command: failures::FailuresCommand, _: &JobList| Ok(task(failures::failures(command)));
     let rollout = |command: rollout::RolloutCommand, _: &JobList| Ok(task(rollout::rollout(command)));
     vec![
-        JobCommand::new(
-            "resync",
-            "Compare clusters with everything that syncsets want of them, or send Helm releases again, now",
-            resync,
-        )
-        .after_help(RESYNC_INVENTORY),
+        JobCommand::new("resync", "Compare clusters with what syncsets want, or send Helm releases again, now", resync)
+            .after_help(RESYNC_INVENTORY),
         JobCommand::new("pause", "Apply nothing to clusters, for a time or until they are resumed", pause)
             .after_help(ANNOTATIONS),
         JobCommand::new("resume", "End the pauses of clusters that pause has made", resume),
         JobCommand::new(
             "explain",
-            "Show what is known of an object: of a section of a daemon, or on a cluster of syncsets",
+            "Show what is known of an object of a section, or of syncsets on a cluster",
             explain,
         )
         .after_help(EXPLAIN_INVENTORY),
