@@ -403,9 +403,13 @@ fn a_cluster_scoped_object_is_one_object_whatever_namespace_is_given() {
 #[test]
 fn a_namespaced_object_without_namespace_fails() {
     let (mut world, mut store) = new();
-    let sets = [base().objects(&[object("", "ConfigMap", "", "a")])];
+    // Of built-in kinds the hub has refused it.
+    world.kinds.insert(("example.com/v1".to_owned(), "Widget".to_owned()), true);
+    let sets = [base().objects(&[object("example.com", "Widget", "", "a")])];
     assert!(pass(&mut world, &mut store, &sets, false).is_empty());
-    assert_eq!(store.results[&sets[0].id].failure.as_ref().expect("a failure").reason, Reason::ResourceInvalid);
+    let failure = store.results[&sets[0].id].failure.clone().expect("a failure");
+    let message = "failed to apply resource 0: a Widget needs a namespace: set metadata.namespace, none is assumed";
+    assert_eq!((failure.reason, failure.message.as_str()), (Reason::ResourceInvalid, message));
 }
 
 #[test]
