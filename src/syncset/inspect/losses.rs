@@ -27,14 +27,14 @@ pub(super) enum Loss {
     Failed(String),
 }
 
-/// The objects that a syncset tracks and that nobody wants any more, what may be in others before these.
+/// The objects that a syncset has sent and that nobody wants any more, what may be in others before these.
 pub(super) fn dropped<'r>(syncset: &Live, applied: &'r [AppliedRow], wanted: &Wanted) -> Vec<&'r AppliedRow> {
     if syncset.header.mode != Mode::Sync {
         return Vec::new();
     }
     let is_dropped = |row: &&AppliedRow| {
-        let is_tracked = row.syncset == syncset.header.id && row.tracked;
-        is_tracked && wanted.winner(&row.object).is_none() && !wanted.may_want(&row.object)
+        let is_sent = row.syncset == syncset.header.id && (row.tracked || row.content.is_some());
+        is_sent && wanted.winner(&row.object).is_none() && !wanted.may_want(&row.object)
     };
     let mut rows: Vec<&AppliedRow> = applied.iter().filter(is_dropped).collect();
     let is_outer = |object: &ObjectRef| (is_namespace(object), group_defined_by(object).is_some());
@@ -83,6 +83,7 @@ impl<'a> Losses<'a> {
         let release = Release::of(row, &found, self.applied, |object| self.wanted.winner(object).is_some());
         Ok(match release {
             None if found.is_terminating() => Loss::Gone,
+            None if !row.tracked => self.stays(object, "its syncset is not to delete it"),
             None => Loss::Deleted,
             Some(Release::Wanted) => self.stays(object, "it is wanted under another name of its kind"),
             Some(Release::Unlabelled) => self.stays(object, &format!("it has lost the label {MANAGED}")),

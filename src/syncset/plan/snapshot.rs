@@ -173,9 +173,9 @@ impl Snapshot {
 }
 
 impl SecretFacts {
-    /// Bytes that a copy of it takes, about.
-    pub fn size(&self) -> usize {
-        let texts = self.labels.iter().chain(&self.annotations);
+    /// Bytes that a copy by this mapping takes, about.
+    fn size(&self, mapping: &SecretMapping) -> usize {
+        let texts = self.labels.iter().chain(&self.annotations).filter(|_| !mapping.metadata.is_empty());
         self.bytes + texts.map(|(key, value)| key.len() + value.len()).sum::<usize>()
     }
 }
@@ -358,15 +358,17 @@ fn of_candidate(
         Ok(header) => (header, None),
         Err(failure) => (unread(identity), Some(failure)),
     };
-    let copies = || LiveSyncset::secrets(&header).filter_map(|mapping| secrets.get(&mapping.source()).copied());
-    let mapped: BTreeMap<Uuid, SecretSource> = copies().map(|facts| (facts.id, source(facts))).collect();
+    let copies = || {
+        let mappings = LiveSyncset::secrets(&header);
+        mappings.filter_map(|mapping| Some((mapping, *secrets.get(&mapping.source())?)))
+    };
+    let mapped: BTreeMap<Uuid, SecretSource> = copies().map(|(_, facts)| (facts.id, source(facts))).collect();
     let inputs = digest::inputs(&header, &cluster.labels, mapped.values());
     let objects = candidate.objects + header.secrets.len();
-    let bytes = candidate.bytes + copies().map(SecretFacts::size).sum::<usize>() + objects * OBJECT;
+    let bytes =
+        candidate.bytes + copies().map(|(mapping, facts)| facts.size(mapping)).sum::<usize>() + objects * OBJECT;
     let Candidate { is_pinned, read_before, .. } = *candidate;
-    let lists = |mapping: &&SecretMapping| !mapping.metadata.is_empty();
-    let is_cut = |mapping: &SecretMapping| secrets.get(&mapping.source()).is_some_and(|facts| facts.is_cut);
-    let is_cut = candidate.is_cut || LiveSyncset::secrets(&header).filter(lists).any(is_cut);
+    let is_cut = candidate.is_cut || copies().any(|(mapping, facts)| facts.is_cut && !mapping.metadata.is_empty());
     Some(LiveSyncset { header, inputs, is_pinned, read_before, bytes, is_cut, undecodable })
 }
 

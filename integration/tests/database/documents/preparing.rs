@@ -360,7 +360,7 @@ fn snapshots_that_somebody_makes_large_have_the_half_of_a_budget_and_keep_no_oth
             world.syncset(number, &format!("s{number:02}"), &[], &json!({"secretMappings": mappings(200)})).await;
         }
         let (snapshot, room) = world.preparer.snapshot(cluster, "baz").await.expect("a snapshot");
-        assert_eq!(room.bytes, 8 * MIB);
+        assert!((7 * MIB..=8 * MIB).contains(&room.bytes), "{}", room.bytes);
         let read: usize = snapshot.candidates.iter().map(|candidate| json!(candidate.spec).to_string().len()).sum();
         assert!(read < 9 * MIB, "{read}");
         let cut = snapshot.candidates.iter().filter(|candidate| candidate.is_cut).count();

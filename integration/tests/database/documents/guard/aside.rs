@@ -60,7 +60,7 @@ fn a_syncset_with_more_objects_than_a_batch_has_room_for_is_checked_beside_it() 
         );
         assert_eq!(world.checked_aside().await, None);
         // The clusters are asked for when it may delete.
-        world.writes(selector(3, &of_env("prod"), 9, &[])).await;
+        world.writes(selector(3, &of_env("prod"), 10, &[])).await;
         world.sets_aside(1).await;
         asked(&world.stage).await;
         assert_eq!(world.checked_aside().await.map(|batch| batch.resumed), Some(1));

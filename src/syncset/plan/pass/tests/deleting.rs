@@ -248,7 +248,7 @@ fn what_somebody_has_made_of_an_object_keeps_it_and_is_a_failure_until_that_is_o
         let all = [base().maps(&["a", "b"])];
         let before = with(&all).0.objects[&map("a")].clone();
         // Whether its syncset is gone or only wants it no more.
-        for left in [vec![], vec![base().maps(&["b"])]] {
+        for left in [vec![], vec![base().maps(&[]).maps(&["b"])]] {
             let (mut world, mut store) = with(&all);
             change(world.objects.get_mut(&map("a")).expect("it is there"));
             for is_full in [false, true] {
