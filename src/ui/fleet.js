@@ -296,7 +296,7 @@ function tried(route, read, health, page) {
       empty: 'None is selected.',
       columns: [
         {head: 'Cluster', cell: clusterLink},
-        {head: 'Is there', cell: (one) => (one.outcome ? state(one.outcome) : '–')},
+        {head: 'The syncset', cell: (one) => (one.outcome ? state(one.outcome) : '–')},
         {head: 'Why', cell: (one) => because(one) || '–'},
         {head: 'The cluster', cell: (one) => state(one.state)},
       ],
