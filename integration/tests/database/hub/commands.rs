@@ -139,7 +139,7 @@ fn documents_are_applied_shown_and_deleted_from_the_command_line() {
             (&["get", "clusters", "--certificate-authority", "/none"], "failed to read the certificates in /none"),
             (&["get", "clusters", "--hub", "hub.example"], "not an http:// or https:// URL"),
         ] {
-            let (code, told, error) = run(args).await;
+            let (code, told, error) = towline(args, &[]).await;
             assert_eq!((code, told.as_str()), (Some(2), ""), "{args:?}: {error}");
             assert!(error.contains(fault), "{args:?}: {error}");
         }
