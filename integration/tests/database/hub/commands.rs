@@ -344,7 +344,9 @@ async fn of_another_release(hub: &str) -> String {
                 while says.read_buf(&mut said).await.is_ok_and(|count| count > 0) {
                     let name = b"server: towline/";
                     let at = said.windows(name.len()).position(|part| part == name);
-                    at.and_then(|at| said.get_mut(at + name.len())).map(|version| *version = b'9');
+                    if let Some(version) = at.and_then(|at| said.get_mut(at + name.len())) {
+                        *version = b'9';
+                    }
                     hears.write_all(&said).await?;
                     said.clear();
                 }
