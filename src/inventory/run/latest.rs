@@ -74,6 +74,11 @@ impl LatestState {
         });
     }
 
+    /// Forgets all of it: the reconciler has ended, and the next one, of whichever replica, observes for itself.
+    pub fn ended(&self) {
+        self.0.send_replace(InventoryState::default());
+    }
+
     pub fn prunes(&self, prunes: bool) {
         self.0.send_if_modified(|state| {
             let is_news = state.prunes != prunes;

@@ -187,6 +187,12 @@ impl Reconciler {
     }
 }
 
+impl Drop for Run {
+    fn drop(&mut self) {
+        self.reconciler.latest.ended();
+    }
+}
+
 impl Run {
     fn note(&mut self, changed: Changed) {
         match changed {

@@ -117,3 +117,29 @@ fn one_replica_reports_and_neither_a_kill_nor_a_handover_tells_anything_twice() 
         kubectl_sends_a_release_again(&world, &replicas).await;
     });
 }
+
+/// It is stopped while a release waits, so that the other one takes over and delivers it.
+#[test]
+fn a_replica_that_has_lost_the_section_tells_of_nothing_that_waits() {
+    run(async {
+        let (world, replicas, chart) = two_replicas().await;
+        world.sink.script([integration::Reply::Hang]);
+        world.helm.run(&["upgrade", "a", &chart, "--set", "value=2"]).await.unwrap();
+        let second = |told: &integration::Told| told.body["app_info"]["helm_info"]["revision"] == 2;
+        world.sink.wait_for("of the second revision", 1, LIMIT, second).await.unwrap();
+        replicas[0].freeze().unwrap();
+        world.sink.wait_for("of the second revision, by the other replica", 2, LIMIT, second).await.unwrap();
+        replicas[0].thaw().unwrap();
+        eventually("the replica to tell of nothing that waits", LIMIT, async || {
+            let metrics = replicas[0].admin().metrics().await.map_err(|error| error.to_string())?;
+            let waits =
+                |line: &&str| line.starts_with("towline_oldest_pending_seconds{") && line.contains("\"releases\"");
+            match metrics.lines().find(waits).and_then(|line| line.rsplit_once(' ')) {
+                Some((_, "0")) => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await
+        .unwrap();
+    });
+}
