@@ -152,7 +152,7 @@ pub mod syncset {
         }
     }
     pub mod rollouts {
-        pub use crate::syncset::run::rollouts::{Order, carry_out, sent_again};
+        pub use crate::syncset::run::rollouts::{Order, OrderError, carry_out, sent_again};
     }
     pub mod store {
         pub use crate::syncset::run::store::{ClusterUpdate, Lacking, MOST_ROWS, PassStore, StoreError};

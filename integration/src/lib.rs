@@ -20,6 +20,7 @@
 //! | [`helm`], [`sink`] | releases, and an HTTP API that records what is posted to it |
 //! | [`reference`] | the Go controller that the bench compares with |
 //! | [`blackhole`] | a way to a server that swallows packets |
+//! | [`gateway`] | a way to a server that leads to another one, as after a failover |
 //! | [`crds`], [`rbac`] | the demo kinds, and the rights of `deploy/` |
 //! | [`wait`], [`compare`] | until something holds, and whether two clusters are in step |
 //! | [`page`] | what `tests/page` plays, beside what a daemon says |
@@ -37,6 +38,7 @@ pub mod control_plane;
 pub mod crds;
 mod error;
 mod etcd;
+pub mod gateway;
 pub mod helm;
 mod http_client;
 pub mod hub;
@@ -66,6 +68,7 @@ pub use self::blackhole::Link;
 pub use self::certificates::ClientCertificate;
 pub use self::control_plane::{ControlPlane, Options, Storage, WORKLOAD_CONTROLLERS};
 pub use self::error::Error;
+pub use self::gateway::Gateway;
 pub use self::helm::{Chart, Helm};
 pub use self::http_client::Answer;
 pub use self::kubelet::Kubelet;

@@ -83,8 +83,18 @@ pub struct Dump {
 
 impl Database {
     pub async fn dump(&self) -> Result<Dump, Error> {
+        self.dump_with(&[]).await
+    }
+
+    /// The same without a schema, which stays as it is when the dump replaces everything else.
+    pub async fn dump_without(&self, schema: &str) -> Result<Dump, Error> {
+        self.dump_with(&["--exclude-schema", schema]).await
+    }
+
+    async fn dump_with(&self, options: &[&str]) -> Result<Dump, Error> {
         let dump = Dump { room: Room::new("dump")? };
         let mut args = self.address_args();
+        args.extend(options.iter().map(OsString::from));
         args.extend(["--format=custom".into(), "--file".into(), dump.file().into(), self.name.clone().into()]);
         run("a dump of a database", &find_programs()?.join("pg_dump"), args).await?;
         Ok(dump)

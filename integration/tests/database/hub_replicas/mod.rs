@@ -14,7 +14,6 @@
 mod chaos;
 mod conditional;
 mod filter;
-mod gateway;
 mod grants;
 mod history;
 mod linearizability;

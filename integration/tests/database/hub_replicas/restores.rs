@@ -8,14 +8,13 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use integration::hub::{Client, Replica, Request};
 use integration::postgres::{self, HUB};
 use integration::soak::Random;
-use integration::{Postgres, eventually};
+use integration::{Gateway, Postgres, eventually};
 use serde_json::json;
 use tokio::sync::{oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 
 use crate::hub_replicas::filter::Filter;
-use crate::hub_replicas::gateway::Gateway;
 use crate::hub_replicas::watcher::{Media, Plan, Report, Watcher};
 use crate::hub_replicas::world::{
     LIMIT, Outcome, Roaming, addresses, database, prepared, replicas, run, server, sql, version,
@@ -231,7 +230,7 @@ fn a_dump_in_another_database_that_takes_the_place_of_the_first() {
 async fn behind_gateway(name: &str) -> (Postgres, postgres::Database, Gateway, String) {
     let server = server(name).await;
     let database = prepared(&server, name).await;
-    let gateway = Gateway::to(database.address()).await;
+    let gateway = Gateway::to(database.address()).await.expect("a gateway");
     let url = database.url_by(HUB, &gateway.address().to_string());
     (server, database, gateway, url)
 }

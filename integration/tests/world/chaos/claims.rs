@@ -6,19 +6,21 @@ use integration::postgres::{self, ADMIN};
 
 use crate::chaos::endpoint::Moment;
 
+/// Of what is noted, a restore leaves everything as it is.
 const TRIGGER: &str = "\
-create table noted_claims (number bigserial primary key, at timestamptz not null, cluster uuid not null, holder text, token bigint, until timestamptz);
-create function note_claim() returns trigger language plpgsql security definer as $$
+create schema if not exists noted;
+create table noted.claims (number bigserial primary key, at timestamptz not null, cluster uuid not null, holder text, token bigint, until timestamptz);
+create function noted.note_claim() returns trigger language plpgsql security definer as $$
 begin
   if tg_op = 'DELETE' then
-    insert into public.noted_claims (at, cluster) values (clock_timestamp(), old.cluster);
+    insert into noted.claims (at, cluster) values (clock_timestamp(), old.cluster);
   elsif tg_op = 'INSERT' or (new.holder, new.token, new.until) is distinct from (old.holder, old.token, old.until) then
-    insert into public.noted_claims (at, cluster, holder, token, until)
+    insert into noted.claims (at, cluster, holder, token, until)
       values (clock_timestamp(), new.cluster, new.holder, new.token, new.until);
   end if;
   return null;
 end $$;
-create trigger note_claim after insert or update or delete on towline_work for each row execute function note_claim();";
+create trigger note_claim after insert or update or delete on towline_work for each row execute function noted.note_claim();";
 
 /// A claim from its grant to its end.
 #[derive(Clone, Debug)]
@@ -43,7 +45,7 @@ impl Claims {
     /// All so far.
     pub(crate) async fn read(database: &postgres::Database) -> Self {
         let text = "select cluster::text, holder, coalesce(token, 0), (extract(epoch from at) * 1e6)::bigint, \
-             coalesce((extract(epoch from until) * 1e6)::bigint, 0) from noted_claims order by number";
+             coalesce((extract(epoch from until) * 1e6)::bigint, 0) from noted.claims order by number";
         let rows = database.client(ADMIN).await.unwrap().query(text, &[]).await.unwrap();
         let mut claims: BTreeMap<String, Vec<Claim>> = BTreeMap::new();
         for row in rows {
@@ -53,6 +55,8 @@ impl Claims {
             match (holder, of.last_mut()) {
                 // Renewed.
                 (Some(holder), Some(last)) if last.holder == holder && last.token == token => last.ended = until,
+                // The database was renumbered: whoever had a claim may not know yet, and until it has run out there is no other one.
+                (None, _) if until > at => {}
                 (holder, last) => {
                     if let Some(last) = last {
                         last.ended = last.ended.min(at);

@@ -5,7 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use integration::hub::Request;
 use integration::soak::Random;
 use serde_json::{Value, json};
+use towline::test_api::documents::{Key, Kind};
+use towline::test_api::syncset::rollouts::Order;
 
+use crate::chaos::oracle::Kind as Sent;
 use crate::chaos::rolled;
 
 pub(crate) const CLUSTERS: usize = 10;
@@ -40,7 +43,7 @@ pub(crate) struct Set {
     pub(crate) name: String,
     /// Whether its changes go through waves.
     rolls: bool,
-    /// Whether its health is read: all of its objects are of kinds that are current at once.
+    /// Whether its health is read.
     is_read: bool,
     kin: Kin,
     upsert: bool,
@@ -83,7 +86,7 @@ pub(crate) enum Selects {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Resource {
-    pub(crate) is_secret: bool,
+    pub(crate) kind: Sent,
     /// With `REGION` where the label goes.
     pub(crate) name: String,
     /// A field that comes and goes.
@@ -107,8 +110,8 @@ impl Documents {
             let mut set = Set {
                 exists: false,
                 team,
-                // One of each kin.
-                rolls: number % 10 == 5,
+                // Two of each kin, which may take objects over from each other.
+                rolls: matches!(number, 5 | 11 | 15 | 19 | 21 | 25),
                 is_read: number % 20 == 5,
                 name: format!("set-{}", (number * 7) % SETS),
                 kin,
@@ -166,14 +169,35 @@ impl Documents {
         }
     }
 
-    /// Commands for rollouts, which may be in a state that does not allow them: these, for each syncset that has one.
-    pub(crate) fn steer(&self, actions: &[&str]) -> Vec<Request> {
+    /// Orders for rollouts, which may be in a state that does not allow them: these, for each syncset that has one.
+    pub(crate) fn steer(&self, orders: &[Order]) -> Vec<(Key, Order)> {
         let sets = self.sets.iter().filter(|set| set.exists && set.rolls);
-        let steered = sets.flat_map(|set| {
-            let path = format!("{}/rollout", set.path());
-            actions.iter().map(move |action| Request::post(&path, &json!({ "action": action })))
-        });
-        steered.collect()
+        let key = |set: &Set| match set.team {
+            Some(team) => Key::new(Kind::SyncSet, team, &set.name),
+            None => Key::new(Kind::SelectorSyncSet, "", &set.name),
+        };
+        sets.flat_map(|set| orders.iter().map(move |order| (key(set), order.clone()))).collect()
+    }
+
+    /// A change of a syncset with a rollout, so that it goes through all clusters: the request, its name, and the documents after it.
+    pub(crate) fn roll(&self, random: &mut Random) -> (Request, String, Self) {
+        let mut after = self.clone();
+        after.revision += 1;
+        let mut rolling: Vec<&mut Set> = after.sets.iter_mut().filter(|set| set.rolls).collect();
+        let at = random.index(rolling.len());
+        let set = &mut *rolling[at];
+        let is_new = !std::mem::replace(&mut set.exists, true);
+        (set.selects, set.revision) = (Selects::All, after.revision);
+        set.draw_resources(random);
+        while set.resources.is_empty() {
+            set.draw_resources(random);
+        }
+        (set.write(is_new), set.name.clone(), after)
+    }
+
+    /// These again after a restore, which has lost the present ones. What is written from now on differs from what was lost.
+    pub(crate) fn restored(&self, lost: &Self) -> Self {
+        Self { revision: lost.revision, ..self.clone() }
     }
 
     /// Ends all pauses, and applies what may have kept fields that were dropped.
@@ -307,9 +331,14 @@ impl Set {
             };
             let may_vary = name.starts_with('a') || name.starts_with('t');
             let extra = (may_vary && random.below(2) == 0).then(|| random.below(3));
-            drawn.insert((random.below(3) == 0, name), extra);
+            let kind = match random.below(6) {
+                0 | 1 => Sent::Secret,
+                2 | 3 if self.is_read => Sent::Deployment,
+                _ => Sent::ConfigMap,
+            };
+            drawn.insert((kind, name), extra);
         }
-        let resource = |((is_secret, name), extra)| Resource { is_secret, name, extra };
+        let resource = |((kind, name), extra)| Resource { kind, name, extra };
         self.resources = drawn.into_iter().map(resource).collect();
         // They are sent in any order.
         for at in (1..self.resources.len()).rev() {
@@ -430,12 +459,18 @@ impl Set {
         }
         let name = resource.name.replace("REGION", "{{ fromCDLabel \"region\" }}");
         let mut metadata = json!({"name": name, "namespace": "{{ fromCDLabel \"ns\" }}"});
-        if resource.is_secret {
+        if resource.kind == Sent::ConfigMap {
+            return json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data});
+        }
+        metadata["annotations"] = data;
+        if resource.kind == Sent::Secret {
             // Syncsets have no values of Secrets.
-            metadata["annotations"] = data;
             return json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata});
         }
-        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
+        let labels = json!({"app": "storm"});
+        let pod = json!({"containers": [{"name": "storm", "image": "registry.example.com/storm"}]});
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": {"replicas": 0,
+            "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": pod}}})
     }
 
     /// What its objects say who sent them.

@@ -18,6 +18,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
+use crate::chaos::oracle::{Kind, Object};
+
 /// How long the process behind a connection is looked for: a worker is known a moment after its start.
 const LOOKS: u32 = 20;
 /// How long a slow answer takes.
@@ -41,8 +43,27 @@ pub(crate) struct Asked {
     pub(crate) path: String,
     /// Of the object that a DELETE is for.
     pub(crate) uid: Option<String>,
+    /// Of the object that a POST is for.
+    pub(crate) name: Option<String>,
     /// What the edge answered; 0 if it was not asked.
     pub(crate) status: u16,
+}
+
+impl Asked {
+    /// The object that it is for.
+    pub(crate) fn object(&self) -> Object {
+        let path = self.path.split('?').next().unwrap_or_default();
+        let of_kind = |plural: &str| path.split('/').any(|part| part == plural);
+        let kind = if of_kind("secrets") {
+            Kind::Secret
+        } else if of_kind("deployments") {
+            Kind::Deployment
+        } else {
+            Kind::ConfigMap
+        };
+        let name = self.name.clone().or_else(|| path.rsplit('/').next().map(str::to_owned));
+        (kind, name.unwrap_or_default())
+    }
 }
 
 /// The processes that may send requests, and how many there were.
@@ -184,14 +205,17 @@ async fn answer(
     let number = {
         let mut asked = state.asked.lock();
         let method = head.method.clone();
-        asked.push(Asked { at, process, method, path: path.clone(), uid: None, status: 0 });
+        asked.push(Asked { at, process, method, path: path.clone(), uid: None, name: None, status: 0 });
         asked.len() - 1
     };
     state.traffic.requests.send_modify(|requests| *requests += 1);
     let body = body.collect().await.map_err(|_| Lost)?.to_bytes();
-    if head.method == Method::DELETE {
-        let options: Value = serde_json::from_slice(&body).unwrap_or_default();
-        state.asked.lock()[number].uid = options["preconditions"]["uid"].as_str().map(str::to_owned);
+    if [Method::DELETE, Method::POST].contains(&head.method) {
+        let sent: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let [uid, name] =
+            [&sent["preconditions"]["uid"], &sent["metadata"]["name"]].map(|text| text.as_str().map(str::to_owned));
+        let asked = &mut state.asked.lock()[number];
+        (asked.uid, asked.name) = (uid, name);
     }
     let is_held = state.held.send_if_modified(|held| {
         let is_held = *held == Hold::Request(number);

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::chaos::claims::{Claim, Claims};
 use crate::chaos::endpoint::{Asked, Hold, Moment};
 use crate::chaos::fleet::{Fleet, LIMIT, run};
+use crate::chaos::oracle::Kind;
 
 /// A process that is thawed sends at once what it was about to send.
 const ABOUT_TO: Moment = 1_000_000;
@@ -125,7 +126,7 @@ fn a_worker_that_is_frozen_at_any_step_of_a_change_sends_nothing_more_when_anoth
             }
             let left: Vec<_> = fleet.held(number).await.into_iter().collect();
             let data = [("a".to_owned(), "3".to_owned())].into();
-            assert_eq!(left, [((false, "e".to_owned()), data)], "cluster {number}");
+            assert_eq!(left, [((Kind::ConfigMap, "e".to_owned()), data)], "cluster {number}");
         }
         assert!(claims.takeovers() >= STEPS, "{}", claims.takeovers());
     });

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use integration::hub::{Client, Replica, Request};
-use integration::postgres::{self, HUB};
+use integration::postgres::{self, HUB, Transport};
 use integration::soak::Random;
 use integration::users::{ADMIN, EDGE_CONTROLLER};
-use integration::{ControlPlane, Towline, eventually};
+use integration::{ControlPlane, Gateway, Postgres, Towline, eventually};
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::Api;
 use kube::api::{ListParams, PostParams};
@@ -15,8 +16,7 @@ use serde_json::{Value, json};
 
 use crate::chaos::claims::Claims;
 use crate::chaos::endpoint::{Endpoint, Moment, Traffic, now};
-use crate::chaos::oracle::{Data, Object};
-use crate::syncsets::world::server;
+use crate::chaos::oracle::{Data, Kind, Object};
 
 pub(crate) use crate::run;
 
@@ -43,6 +43,9 @@ pub(crate) struct Place {
 
 /// Everything that a test has.
 pub(crate) struct Fleet {
+    /// Of its own, and the way by which all processes of the hub reach it.
+    server: Postgres,
+    gateway: Gateway,
     pub(crate) database: postgres::Database,
     /// A connection that is no worker's.
     pub(crate) sql: tokio_postgres::Client,
@@ -60,13 +63,17 @@ pub(crate) struct Fleet {
 impl Fleet {
     /// Without workers and clusters. The name is that of its database.
     pub(crate) async fn new(name: &str) -> Self {
-        let database = server().await.hub_database(&format!("chaos_{name}")).await.unwrap();
-        let front = Replica::run(&database, "", &[]).await.unwrap();
+        let server = Postgres::start(&format!("chaos-{name}"), Transport::Plain).await.unwrap();
+        let database = server.hub_database(&format!("chaos_{name}")).await.unwrap();
+        let gateway = Gateway::to(database.address()).await.unwrap();
+        let url = database.url_by(HUB, &gateway.address().to_string());
+        let front = Replica::run(&database, "", &[("TOWLINE__HUB__DATABASE_URL", &url)]).await.unwrap();
         front.wait_ready(LIMIT).await.unwrap();
         Claims::note(&database).await;
         let sql = database.client(postgres::ADMIN).await.unwrap();
         let (workers, places, traffic) = (Vec::new(), Vec::new(), Traffic::default());
-        Self { database, sql, front, workers, places, traffic, holders: BTreeMap::new(), thawed: Vec::new() }
+        let (holders, thawed) = (BTreeMap::new(), Vec::new());
+        Self { server, gateway, database, sql, front, workers, places, traffic, holders, thawed }
     }
 
     pub(crate) fn client(&self) -> Client {
@@ -97,7 +104,7 @@ impl Fleet {
 
     /// Adds a worker with these further keys of `[syncsets]`.
     pub(crate) async fn start_worker(&mut self, keys: &str) {
-        let url = self.database.url(HUB);
+        let url = self.database.url_by(HUB, &self.gateway.address().to_string());
         let config = format!(
             "[hub]\ndatabase_url = \"{url}\"\nlisten = \"\"\n\n[syncsets]\nallow = [\"local-networks\", \"plain-http\"]\n{keys}\n"
         );
@@ -118,7 +125,8 @@ impl Fleet {
 
     /// The worker that is the dispatcher, once there is one.
     pub(crate) async fn dispatcher(&self) -> usize {
-        let text = "select holder from towline_claim where name = 'dispatcher' and until > now()";
+        let text =
+            "select holder from towline_claim where name = 'dispatcher' and holder is not null and until > now()";
         let leader = eventually("a dispatcher", LIMIT, async || {
             let row = self.sql.query_opt(text, &[]).await.map_err(|error| error.to_string())?;
             let holder = row.map(|row| row.get::<_, String>(0));
@@ -136,6 +144,57 @@ impl Fleet {
         towline.thaw().unwrap();
     }
 
+    /// A standby that hears of each commit before anybody else does.
+    pub(crate) async fn standby(&self) -> Postgres {
+        let standby = self.server.standby("chaos-standby").await.unwrap();
+        for statement in ["alter system set synchronous_standby_names = '*'", "select pg_reload_conf()"] {
+            self.sql.batch_execute(statement).await.unwrap();
+        }
+        let text =
+            "select count(*) from pg_stat_replication where sync_state = 'sync' and flush_lsn >= pg_current_wal_lsn()";
+        let follows = eventually("the standby to have everything", LIMIT, async || {
+            let followers: i64 = self.sql.query_one(text, &[]).await.map_err(|error| error.to_string())?.get(0);
+            if followers == 1 { Ok(()) } else { Err(format!("{followers} have")) }
+        });
+        follows.await.unwrap();
+        standby
+    }
+
+    /// The database's server is killed, and its standby takes its place.
+    pub(crate) async fn fail_over(&mut self, standby: Postgres) {
+        self.server.kill().await.unwrap();
+        standby.promote().await.unwrap();
+        self.database = standby.copied_database(&self.database);
+        self.gateway.lead_to(self.database.address());
+        self.server = standby;
+        self.is_renumbered().await;
+    }
+
+    /// The dump takes the place of all that there is, but for what was noted.
+    pub(crate) async fn restore(&mut self, dump: &postgres::Dump) {
+        dump.replace(&self.database).await.unwrap();
+        self.is_renumbered().await;
+    }
+
+    /// Waits until the hub has seen that its database is another one, and answers again.
+    async fn is_renumbered(&mut self) {
+        self.sql = self.database.client(postgres::ADMIN).await.unwrap();
+        let text = "select origin = towline_origin() from towline_meta";
+        let renumbered = eventually("the database to be renumbered", LIMIT, async || {
+            let row = self.sql.query_one(text, &[]).await.map_err(|error| error.to_string())?;
+            if row.get(0) { Ok(()) } else { Err("it has another origin".to_owned()) }
+        });
+        renumbered.await.unwrap();
+        let probe = json!({"namespace": "probes", "name": format!("of-{}", now()), "data": {}});
+        let written = eventually("the hub to write again", LIMIT, async || {
+            let reply =
+                self.client().send(&Request::post("/v1/secrets", &probe)).await.map_err(|error| error.to_string())?;
+            // Of one whose answer was lost.
+            if [201, 409].contains(&reply.status) { Ok(()) } else { Err(format!("{reply:?}")) }
+        });
+        written.await.unwrap();
+    }
+
     /// Gets to know a process that has just been started.
     async fn meet(&mut self, worker: usize) {
         let towline = &self.workers[worker];
@@ -146,24 +205,32 @@ impl Fleet {
         self.holders.insert(process, hub["holder"].as_str().unwrap().to_owned());
     }
 
-    /// The config maps and secrets in the namespace of a cluster.
+    /// The config maps, deployments and secrets in the namespace of a cluster.
     pub(crate) async fn held(&self, cluster: usize) -> BTreeMap<Object, Data> {
         let client = edge(cluster).await.client(ADMIN).await.unwrap();
         let namespace = &self.places[cluster].namespace;
         let (maps, secrets): (Api<ConfigMap>, Api<Secret>) =
-            (Api::namespaced(client.clone(), namespace), Api::namespaced(client, namespace));
+            (Api::namespaced(client.clone(), namespace), Api::namespaced(client.clone(), namespace));
+        let deployments: Api<Deployment> = Api::namespaced(client, namespace);
         let mut held = BTreeMap::new();
         for map in maps.list(&ListParams::default()).await.unwrap() {
-            held.insert((false, map.metadata.name.unwrap()), map.data.unwrap_or_default());
+            held.insert((Kind::ConfigMap, map.metadata.name.unwrap()), map.data.unwrap_or_default());
         }
-        held.remove(&(false, "kube-root-ca.crt".to_owned()));
+        held.remove(&(Kind::ConfigMap, "kube-root-ca.crt".to_owned()));
+        // Of a resource of another kind it is in annotations. Those of others have domains.
+        let is_given = |(key, _): &(String, String)| !key.contains('/');
+        for deployment in deployments.list(&ListParams::default()).await.unwrap() {
+            let annotations = deployment.metadata.annotations.unwrap_or_default();
+            held.insert(
+                (Kind::Deployment, deployment.metadata.name.unwrap()),
+                annotations.into_iter().filter(is_given).collect(),
+            );
+        }
         for secret in secrets.list(&ListParams::default()).await.unwrap() {
             let text = |(key, value): (String, k8s_openapi::ByteString)| (key, String::from_utf8(value.0).unwrap());
             let mut data: Data = secret.data.unwrap_or_default().into_iter().map(text).collect();
-            // Of a resource it is in annotations. Those of others have domains.
-            let annotations = secret.metadata.annotations.unwrap_or_default();
-            data.extend(annotations.into_iter().filter(|(key, _)| !key.contains('/')));
-            held.insert((true, secret.metadata.name.unwrap()), data);
+            data.extend(secret.metadata.annotations.unwrap_or_default().into_iter().filter(is_given));
+            held.insert((Kind::Secret, secret.metadata.name.unwrap()), data);
         }
         held
     }

@@ -1,4 +1,5 @@
-//! Syncsets while everything changes and workers are killed and frozen: seeded, checked by an oracle that shares no code with the product.
+//! Syncsets while everything changes, workers are killed and frozen, and the database fails over and is restored: seeded, checked by an
+//! oracle that shares no code with the product.
 //!
 //! Ten clusters are documents whose kubeconfigs lead to two real API servers. Each goes through an endpoint of the test, which gives the
 //! cluster an identity of its own and notes every request with the process that sent it; templates keep the clusters apart, each in a
@@ -21,6 +22,7 @@ mod fleet;
 mod history;
 mod incidents;
 mod oracle;
+mod recoveries;
 mod rolled;
 mod storm;
 pub(crate) mod watched;

@@ -4,8 +4,16 @@ use std::collections::BTreeMap;
 
 use crate::chaos::documents::{Behavior, Cluster, Documents, Selects, Set};
 
-/// Whether it is a Secret, and its name.
-pub(crate) type Object = (bool, String);
+/// What syncsets send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    ConfigMap,
+    Secret,
+    /// Current only once a controller of the cluster has looked at it.
+    Deployment,
+}
+
+pub(crate) type Object = (Kind, String);
 pub(crate) type Data = BTreeMap<String, String>;
 
 /// How an object is wanted: its data, or any if `CreateOnly` may have found another syncset's.
@@ -42,11 +50,11 @@ impl Documents {
             let mut data = Data::from([("by".to_owned(), set.by()), ("region".to_owned(), region.to_owned())]);
             data.extend(resource.extra.map(|extra| (format!("extra-{extra}"), "here".to_owned())));
             let data = (set.behavior != Behavior::CreateOnly).then_some(data);
-            wanted.insert((resource.is_secret, resource.name.replace("REGION", region)), data);
+            wanted.insert((resource.kind, resource.name.replace("REGION", region)), data);
         }
         if let (Some((mapped, _)), Some(team)) = (&set.mapped, set.team) {
             let data = Data::from([("password".to_owned(), format!("p{}", self.secrets[&(team, *mapped)]))]);
-            wanted.insert((true, format!("mapped-{mapped}")), Some(data));
+            wanted.insert((Kind::Secret, format!("mapped-{mapped}")), Some(data));
         }
         wanted
     }

@@ -5,6 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use integration::postgres::{self, ADMIN};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use towline::test_api::db::DatabaseSource;
+use towline::test_api::documents::{self, Author, Key};
+use towline::test_api::syncset::rollouts::{Order, OrderError, carry_out};
+
+use crate::chaos::fleet::Fleet;
 
 /// So many clusters of a rollout change at the same time.
 const AT_ONCE: usize = 2;
@@ -15,10 +20,11 @@ const WAVES: usize = 2;
 
 /// Of a step, the turns in the present rollout of clusters that the syncset is for.
 const TRIGGER: &str = "\
-create table noted_rollouts (number bigserial primary key, note jsonb not null);
-create function note_rollout() returns trigger language plpgsql security definer as $$
+create schema if not exists noted;
+create table noted.rollouts (number bigserial primary key, note jsonb not null);
+create function noted.note_rollout() returns trigger language plpgsql security definer as $$
 begin
-  insert into public.noted_rollouts (note)
+  insert into noted.rollouts (note)
     select jsonb_build_object('syncset', r.syncset, 'number', r.number, 'state', r.state, 'wave', r.wave, 'clock', r.clock, 'settled', r.settled,
       'turns', (select coalesce(jsonb_agg(jsonb_build_object('cluster', t.cluster, 'wave', t.wave, 'ended', t.done or exists (
             select from public.towline_result f where f.cluster = t.cluster and f.syncset = t.syncset and f.result = 'Failure'
@@ -29,7 +35,7 @@ begin
   return null;
 end $$;
 create constraint trigger note_rollout after insert or update on towline_rollout deferrable initially deferred
-  for each row execute function note_rollout();";
+  for each row execute function noted.note_rollout();";
 
 /// A rollout after a step.
 #[derive(Clone, Debug, Deserialize)]
@@ -69,23 +75,50 @@ pub(crate) fn rollout() -> Value {
     json!({"waves": waves, "maxConcurrent": AT_ONCE, "maxFailures": "100%"})
 }
 
+/// Orders this of rollouts, whose states may allow none of it. The front has no syncsets, so it can't be asked. Returns how many orders were
+/// carried out.
+pub(crate) async fn steer(fleet: &Fleet, orders: Vec<(Key, Order)>) -> usize {
+    let url = fleet.database.url(ADMIN);
+    let source = DatabaseSource::Url(Box::new(url.parse().unwrap_or_else(|error| panic!("{error}"))));
+    let database = documents::open(source);
+    let (by, mut carried_out) = (Author::of_api("storm".to_owned(), None), 0);
+    for (key, order) in orders {
+        match carry_out(&database, &key, order, &by).await {
+            Ok(_) => carried_out += 1,
+            Err(OrderError::NoRollout | OrderError::Refused { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+    carried_out
+}
+
 /// From now on steps are noted.
 pub(crate) async fn note(database: &postgres::Database) {
     database.client(ADMIN).await.unwrap().batch_execute(TRIGGER).await.unwrap();
 }
 
-/// Whether all have come to their end, but for those of syncsets for no cluster.
+/// Whether all have come to their end, but for those of syncsets for no cluster; and whether each cluster has the revision that the record of
+/// its rollout says.
 pub(crate) async fn complete(database: &postgres::Database) -> Result<(), String> {
     let text = "select coalesce(string_agg(to_jsonb(r)::text, ' '), '') from towline_rollout r \
         where (r.state <> 'Complete' or r.started < r.edited) and r.reason <> 'EmptyWave'";
+    let others = "select coalesce(string_agg(to_jsonb(a)::text, ' '), '') from towline_rollout r \
+        join towline_result a on a.syncset = r.syncset left join towline_turn t on t.syncset = r.syncset and t.cluster = a.cluster \
+        left join towline_revision v on v.syncset = r.syncset and v.revision = coalesce(t.revision, r.stable) \
+        where a.generation is distinct from v.generation";
     let client = database.client(ADMIN).await.map_err(|error| error.to_string())?;
-    let left: String = client.query_one(text, &[]).await.map_err(|error| error.to_string())?.get(0);
-    if left.is_empty() { Ok(()) } else { Err(left) }
+    for (what, text) in [("not complete", text), ("at another revision", others)] {
+        let left: String = client.query_one(text, &[]).await.map_err(|error| error.to_string())?.get(0);
+        if !left.is_empty() {
+            return Err(format!("{what}: {left}"));
+        }
+    }
+    Ok(())
 }
 
 /// Never more clusters at once than may be, and no wave before the one before it was done and has soaked.
 pub(crate) async fn check(database: &postgres::Database) -> Rolled {
-    let text = "select note::text from noted_rollouts order by number";
+    let text = "select note::text from noted.rollouts order by number";
     let rows = database.client(ADMIN).await.unwrap().query(text, &[]).await.unwrap();
     let (mut last, mut released, mut rolled) = (BTreeMap::<String, Step>::new(), BTreeSet::new(), Rolled::default());
     for row in rows {

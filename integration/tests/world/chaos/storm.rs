@@ -1,13 +1,13 @@
-//! Rounds of random changes while workers are killed and frozen, and answers of clusters are lost.
+//! Rounds of random changes while workers are killed and frozen, answers of clusters are lost, and the database fails over and is restored.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use integration::eventually;
-use integration::hub::Request;
 use integration::soak::{self, Random};
 use serde_json::{Value, json};
 use tokio::time::timeout;
+use towline::test_api::syncset::rollouts::Order;
 
 use crate::chaos::claims::Claims;
 use crate::chaos::documents::{CLUSTERS, Documents};
@@ -17,6 +17,7 @@ use crate::chaos::fleet::{Fleet, LIMIT, run};
 use crate::chaos::history::History;
 use crate::chaos::incidents::Incidents;
 use crate::chaos::oracle::may_stay;
+use crate::chaos::recoveries::Recoveries;
 use crate::chaos::rolled;
 use crate::chaos::watched::Watched;
 
@@ -35,7 +36,7 @@ fn whatever_happens_clusters_get_what_the_documents_say_and_never_lose_what_stay
         let mut random = Random::new(soak::seed());
         let mut fleet = Fleet::new("storm").await;
         rolled::note(&fleet.database).await;
-        let mut documents = Documents::new(&mut random);
+        let documents = Documents::new(&mut random);
         for cluster in documents.clusters.clone() {
             fleet.register(cluster.team, &cluster.name, &cluster.labels).await;
         }
@@ -47,91 +48,125 @@ fn whatever_happens_clusters_get_what_the_documents_say_and_never_lose_what_stay
         for _ in 0..3 {
             fleet.start_worker(keys).await;
         }
-        let (mut history, mut incidents) = (History::default(), Incidents::default());
-        let mut progress = fleet.traffic.requests.subscribe();
-        for round in 0..soak::rounds(FEW) {
-            for _ in 0..=random.below(3) {
-                for (request, after) in documents.change(&mut random) {
-                    let sent = now();
-                    fleet.send(&request).await;
-                    history.changed(&documents, &after, sent, now());
-                    documents = after;
-                }
-            }
-            if round % 4 == 0 {
-                let action = ["pause", "promote", "resume"][random.index(3)];
-                steer(&fleet, &documents.steer(&[action])).await;
-            }
-            if round % 20 == 0 {
-                let one_fails_of = if round % 40 == 0 { 0 } else { ONE_FAILS_OF };
-                fleet.places.iter().for_each(|place| place.endpoint.one_fails_of(one_fails_of));
-            }
-            incidents.happen(&mut fleet, round, &mut random).await;
-            let further = *progress.borrow_and_update() + random.below(BETWEEN);
-            let _stalled = timeout(STALLED, progress.wait_for(|requests| *requests >= further)).await;
-        }
-        fleet.places.iter().for_each(|place| place.endpoint.one_fails_of(0));
-        incidents.end(&mut fleet);
-        for request in documents.resume() {
-            fleet.send(&request).await;
-        }
-        steer(&fleet, &documents.steer(&["resume"])).await;
-        for cluster in 0..CLUSTERS {
-            let settled = eventually(format!("cluster {cluster} to hold what is wanted"), LIMIT, async || {
-                differences(&fleet, &documents, cluster).await
-            });
-            if let Err(error) = settled.await {
-                panic!("{error}\n{}", status(&fleet, &documents, cluster).await);
-            }
-        }
-        let complete =
-            eventually("all rollouts to be complete", LIMIT, async || rolled::complete(&fleet.database).await);
-        complete.await.unwrap();
+        let mut storm = Storm {
+            documents,
+            history: History::default(),
+            incidents: Incidents::default(),
+            recoveries: Recoveries::default(),
+            orders: 0,
+        };
+        storm.rage(&mut fleet, soak::rounds(FEW), &mut random).await;
+        storm.calm_down(&mut fleet).await;
+        let Storm { history, incidents, recoveries, orders, .. } = storm;
         let claims = Claims::read(&fleet.database).await;
         let requests = fenced(&fleet, &claims);
         let (deletions, unclaimed) = check_deletions(&fleet, &requests, &history, &watched);
         let rolled = rolled::check(&fleet.database).await;
         let (killed, frozen, takeovers) = (incidents.killed, incidents.frozen, claims.takeovers());
+        let Recoveries { failovers, restores, stopped, resumed, .. } = recoveries;
         println!(
-            "{} requests, {deletions} deletions, {unclaimed} of them late, {takeovers} takeovers, {killed} killed, {frozen} frozen, {rolled:?}",
+            "{} requests, {deletions} deletions, {unclaimed} of them late, {takeovers} takeovers, {killed} killed, {frozen} frozen, \
+             {failovers} failovers, {restores} restores, {stopped} rollouts stopped by these, {resumed} resumed, {orders} orders, {rolled:?}",
             requests.len()
         );
         assert!(killed > 0 && frozen > 0 && takeovers > 0 && incidents.dispatchers > 0, "{incidents:?} {takeovers}");
         assert!(rolled.released > 0 && rolled.waves > 0, "{rolled:?}");
+        assert!(
+            failovers > 0 && restores > 0 && stopped > 0 && resumed > 0 && orders > 0,
+            "{failovers} failovers, {restores} restores, {stopped} stopped, {resumed} resumed, {orders} orders"
+        );
         // Each process sends one request late at most each time that it is thawed, to each cluster; that is seldom a deletion.
         assert!(deletions > 10 * unclaimed, "{deletions} deletions were compared with claims, {unclaimed} had none");
     });
 }
 
-/// Sends commands, of which the states of rollouts may allow none.
-async fn steer(fleet: &Fleet, requests: &[Request]) {
-    for request in requests {
-        let status = fleet.client().send(request).await.unwrap().status;
-        assert!([200, 404, 409].contains(&status), "{status}");
-    }
+/// What the test knows.
+struct Storm {
+    documents: Documents,
+    history: History,
+    incidents: Incidents,
+    recoveries: Recoveries,
+    /// How many orders were carried out.
+    orders: usize,
 }
 
-/// What is missing, wrong, or too much on a cluster.
-async fn differences(fleet: &Fleet, documents: &Documents, cluster: usize) -> Result<(), String> {
-    let found = fleet.held(cluster).await;
-    let wanted = documents.wanted(cluster);
-    let mut all = Vec::new();
-    for (object, data) in &wanted {
-        match (found.get(object), data) {
-            (None, _) => all.push(format!("{object:?} is missing")),
-            (Some(found), Some(data)) if found != data => {
-                all.push(format!("{object:?} is {found:?}, should be {data:?}"));
+impl Storm {
+    async fn rage(&mut self, fleet: &mut Fleet, rounds: u64, random: &mut Random) {
+        let mut progress = fleet.traffic.requests.subscribe();
+        for round in 0..rounds {
+            for _ in 0..=random.below(3) {
+                for (request, after) in self.documents.change(random) {
+                    let sent = now();
+                    fleet.send(&request).await;
+                    self.history.changed(&self.documents, &after, sent, now());
+                    self.documents = after;
+                }
             }
-            _ => {}
+            if round % 4 == 0 {
+                let order = [Order::Pause, Order::Promote { wave: None }, Order::Resume][random.index(3)].clone();
+                self.orders += rolled::steer(fleet, self.documents.steer(&[order])).await;
+            }
+            if round % 20 == 0 {
+                let one_fails_of = if round % 40 == 0 { 0 } else { ONE_FAILS_OF };
+                fleet.places.iter().for_each(|place| place.endpoint.one_fails_of(one_fails_of));
+            }
+            self.incidents.happen(fleet, round, random).await;
+            self.recover(fleet, round, random).await;
+            let further = *progress.borrow_and_update() + random.below(BETWEEN);
+            let _stalled = timeout(STALLED, progress.wait_for(|requests| *requests >= further)).await;
         }
     }
-    let extra = found.keys().filter(|object| !wanted.contains_key(*object) && !may_stay(object));
-    all.extend(extra.map(|object| format!("{object:?} is too much")));
-    let rows = rows(fleet, cluster).await;
-    if rows != (documents.rows(cluster), 0) {
-        all.push(format!("rows are {rows:?}, should be {}", documents.rows(cluster)));
+
+    async fn recover(&mut self, fleet: &mut Fleet, round: u64, random: &mut Random) {
+        let Self { documents, history, incidents, recoveries, .. } = self;
+        *documents = recoveries.happen(fleet, documents.clone(), history, incidents, (round, random)).await;
     }
-    if all.is_empty() { Ok(()) } else { Err(all.join("; ")) }
+
+    /// Nothing more happens, and everything comes to its end.
+    async fn calm_down(&mut self, fleet: &mut Fleet) {
+        fleet.places.iter().for_each(|place| place.endpoint.one_fails_of(0));
+        self.incidents.end(fleet);
+        for request in self.documents.resume() {
+            fleet.send(&request).await;
+        }
+        self.orders += rolled::steer(fleet, self.documents.steer(&[Order::Resume])).await;
+        for cluster in 0..CLUSTERS {
+            let settled = eventually(format!("cluster {cluster} to hold what is wanted"), LIMIT, async || {
+                self.differences(fleet, cluster).await
+            });
+            if let Err(error) = settled.await {
+                panic!("{error}\n{}", status(fleet, &self.documents, cluster).await);
+            }
+        }
+        let complete =
+            eventually("all rollouts to be complete", LIMIT, async || rolled::complete(&fleet.database).await);
+        complete.await.unwrap();
+    }
+
+    /// What is missing, wrong, or too much on a cluster.
+    async fn differences(&self, fleet: &Fleet, cluster: usize) -> Result<(), String> {
+        let documents = &self.documents;
+        let found = fleet.held(cluster).await;
+        let wanted = documents.wanted(cluster);
+        let mut all = Vec::new();
+        for (object, data) in &wanted {
+            match (found.get(object), data) {
+                (None, _) => all.push(format!("{object:?} is missing")),
+                (Some(found), Some(data)) if found != data => {
+                    all.push(format!("{object:?} is {found:?}, should be {data:?}"));
+                }
+                _ => {}
+            }
+        }
+        let extra = found.keys().filter(|object| !wanted.contains_key(*object) && !may_stay(object));
+        let extra = extra.filter(|object| !self.recoveries.may_be_forgotten(fleet, cluster, object));
+        all.extend(extra.map(|object| format!("{object:?} is too much")));
+        let rows = rows(fleet, cluster).await;
+        if rows != (documents.rows(cluster), 0) {
+            all.push(format!("rows are {rows:?}, should be {}", documents.rows(cluster)));
+        }
+        if all.is_empty() { Ok(()) } else { Err(all.join("; ")) }
+    }
 }
 
 /// How many rows of a cluster say that an object is wanted, and how many that it is not any more.
@@ -153,9 +188,7 @@ fn check_deletions(fleet: &Fleet, requests: &[Fenced], history: &History, watche
         if asked.method != http::Method::DELETE || asked.status != 200 {
             continue;
         }
-        let path = asked.path.split('?').next().unwrap_or_default();
-        let name = path.rsplit('/').next().unwrap_or_default().to_owned();
-        let object = (path.contains("/secrets/"), name);
+        let object = asked.object();
         // A request that was about to be sent when its process was frozen is bounded by its deadline alone.
         let Some(claim) = claim else {
             unclaimed += 1;

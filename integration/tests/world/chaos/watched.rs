@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use futures::{StreamExt, TryStreamExt};
 use integration::users::ADMIN;
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{ListParams, WatchEvent, WatchParams};
 use kube::{Api, Client, Resource, ResourceExt};
@@ -13,12 +14,12 @@ use serde::de::DeserializeOwned;
 use tokio::task::JoinHandle;
 
 use crate::chaos::fleet::{EDGES, edge};
-use crate::chaos::oracle::Object;
+use crate::chaos::oracle::{Kind, Object};
 
 /// Namespace and object, by UID.
 type Vanished = BTreeMap<String, (String, Object)>;
 
-/// Watches config maps and secrets on all edges.
+/// Watches config maps, deployments and secrets on all edges.
 pub(crate) struct Watched {
     vanished: Arc<Mutex<Vanished>>,
     watches: Vec<JoinHandle<()>>,
@@ -30,8 +31,9 @@ impl Watched {
         let mut watches = Vec::new();
         for number in 0..EDGES {
             let client = edge(number).await.client(ADMIN).await.unwrap();
-            watches.push(watch::<ConfigMap>(client.clone(), false, &vanished).await);
-            watches.push(watch::<Secret>(client, true, &vanished).await);
+            watches.push(watch::<ConfigMap>(client.clone(), Kind::ConfigMap, &vanished).await);
+            watches.push(watch::<Deployment>(client.clone(), Kind::Deployment, &vanished).await);
+            watches.push(watch::<Secret>(client, Kind::Secret, &vanished).await);
         }
         Self { vanished, watches }
     }
@@ -50,7 +52,7 @@ impl Drop for Watched {
 }
 
 /// Watches without a gap: each watch resumes where the one before has ended.
-async fn watch<K>(client: Client, is_secret: bool, vanished: &Arc<Mutex<Vanished>>) -> JoinHandle<()>
+async fn watch<K>(client: Client, kind: Kind, vanished: &Arc<Mutex<Vanished>>) -> JoinHandle<()>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned + Clone + std::fmt::Debug + Send + 'static,
 {
@@ -67,7 +69,7 @@ where
                     }
                     WatchEvent::Deleted(object) => {
                         version = object.resource_version().unwrap();
-                        let place = (object.namespace().unwrap(), (is_secret, object.name_any()));
+                        let place = (object.namespace().unwrap(), (kind, object.name_any()));
                         vanished.lock().insert(object.uid().unwrap(), place);
                     }
                     WatchEvent::Bookmark(bookmark) => version = bookmark.metadata.resource_version,

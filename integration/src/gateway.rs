@@ -6,34 +6,37 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::Error;
+
 /// Forwards connections. Gone, with them, when dropped.
-pub(crate) struct Gateway {
+#[derive(Debug)]
+pub struct Gateway {
     address: SocketAddr,
     target: watch::Sender<SocketAddr>,
     accepting: JoinHandle<()>,
 }
 
 impl Gateway {
-    pub(crate) async fn to(server: SocketAddr) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
-        let address = listener.local_addr().expect("an address");
+    pub async fn to(server: SocketAddr) -> Result<Self, Error> {
+        let network = |source| Error::Network { action: "listen for a gateway", source };
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.map_err(network)?;
+        let address = listener.local_addr().map_err(network)?;
         let target = watch::Sender::new(server);
         let targets = target.subscribe();
         let accepting = tokio::spawn(async move {
-            loop {
-                let (stream, _) = listener.accept().await.expect("a connection");
+            while let Ok((stream, _)) = listener.accept().await {
                 tokio::spawn(forward(stream, targets.clone()));
             }
         });
-        Self { address, target, accepting }
+        Ok(Self { address, target, accepting })
     }
 
-    pub(crate) fn address(&self) -> SocketAddr {
+    pub fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// Ends all connections, and leads further ones to this server.
-    pub(crate) fn lead_to(&self, server: SocketAddr) {
+    pub fn lead_to(&self, server: SocketAddr) {
         self.target.send_replace(server);
     }
 }
