@@ -76,13 +76,13 @@ pub use namespace_pattern::NamespacePattern;
 pub use object::{Object, WeakObject};
 pub use operations::Operations;
 pub use patch_text::{PatchForm, PatchReader, has_owners};
-pub use slots::{CallerSlots, SlotOwner};
 pub use problem::{Cause, Fault, Problem, ProblemKind};
 pub use restored::{IS_WHOLE, renumber};
 pub use schema::{Migrated, SCHEMA, SchemaState, migrate};
 pub use selected::{missing_clusters, selected_ids};
 pub use selector::{Parameters, label_condition, label_conditions};
 pub use shared::Shared;
+pub use slots::{CallerSlots, SlotOwner};
 pub use store::Store;
 pub use tail::{CHANNEL as LOG_CHANNEL, EVERY as LOG_EVERY, Ending, Event, Tail, Watch, WatchQuery};
 pub use template::{Template, TextBudget};
@@ -91,7 +91,7 @@ pub use validate::{
     is_directive, is_forbidden_kind, is_kind, is_path_segment, key_of_body, requirements_of,
 };
 pub use work::{
-    ClaimLimits, ClaimMix, ClaimOrder, ClaimSlot, ClaimSlots, Counts, Finished, Namespaces, Work, WorkConsumer, WorkEnd,
-    WorkQueue,
+    ClaimLimits, ClaimMix, ClaimOrder, ClaimSlot, ClaimSlots, Counts, Finished, Namespaces, Work, WorkConsumer,
+    WorkEnd, WorkQueue,
 };
 pub use writer::{WriteError, Writer, WriterHandle};

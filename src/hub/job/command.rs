@@ -128,12 +128,11 @@ impl OfHub {
             Some(file) => jobs.load(file)?,
             None => alone(config::environment(), jobs)?,
         };
-        Ok(Order::Task(match section(&config).cloned() {
-            Some(section) => task(section, self.format.output),
-            None => {
-                complain("the configuration has no [hub]");
-                async { Exit::Usage }.boxed()
-            }
+        Ok(Order::Task(if let Some(section) = section(&config).cloned() {
+            task(section, self.format.output)
+        } else {
+            complain("the configuration has no [hub]");
+            async { Exit::Usage }.boxed()
         }))
     }
 }

@@ -34,7 +34,7 @@ pub fn inputs<'s>(
         input.text(name);
         let place = (namespace.as_str(), name.as_str());
         let mappings = header.secrets.iter().filter(|mapping| mapping.source() == place);
-        input.option(sources.get(&place), |input, source| input.source(&source.copied_by(mappings)));
+        input.option(sources.get(&place), |input, source| input.source(&source.copied_by(&mappings)));
     }
     input.finish()
 }

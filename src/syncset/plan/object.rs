@@ -126,7 +126,7 @@ pub struct SecretContent {
 
 /// The object that a mapping makes of a secret, not normalized yet.
 pub(super) fn of_secret(mapping: &SecretMapping, content: &SecretContent) -> Value {
-    let source = content.source.copied_by(std::iter::once(mapping));
+    let source = content.source.copied_by(&std::iter::once(mapping));
     let data: Map<String, Value> =
         content.data.iter().map(|(name, value)| (name.clone(), json!(value.expose_secret()))).collect();
     let mut body = json!({

@@ -313,7 +313,7 @@ impl Renderer<'_> {
             place,
             object,
             api_version: "v1".to_owned(),
-            content: digest::of_secret(*behavior, (name, *id), &content.source.copied_by(std::iter::once(mapping))),
+            content: digest::of_secret(*behavior, (name, *id), &content.source.copied_by(&std::iter::once(mapping))),
             may_adopt: object::may_adopt(&body),
             may_recreate: object::may_recreate(&body, "", "Secret"),
             body,

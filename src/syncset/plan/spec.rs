@@ -139,7 +139,7 @@ pub struct SecretSource {
 
 impl SecretSource {
     /// The same with the labels and annotations that one of these mappings copies.
-    pub fn copied_by<'m>(&self, mappings: impl Iterator<Item = &'m SecretMapping> + Clone) -> Self {
+    pub fn copied_by<'m>(&self, mappings: &(impl Iterator<Item = &'m SecretMapping> + Clone)) -> Self {
         let mut copied = self.clone();
         for metadata in [&mut copied.labels, &mut copied.annotations] {
             metadata.retain(|key, value| mappings.clone().any(|mapping| mapping.copies(key, value)));
