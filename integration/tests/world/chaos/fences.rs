@@ -15,6 +15,9 @@ use crate::chaos::oracle::Kind;
 /// A process that is thawed sends at once what it was about to send.
 const ABOUT_TO: Moment = 1_000_000;
 
+/// The longest that a claim lasts which nobody renews.
+const CLAIM: Moment = 30_000_000;
+
 /// A request, and the claim under which it was sent.
 pub(crate) struct Fenced {
     pub(crate) cluster: usize,
@@ -37,6 +40,11 @@ pub(crate) fn fenced(fleet: &Fleet, claims: &Claims) -> Vec<Fenced> {
                 continue;
             };
             let claim = claims.of(&place.id, &fleet.holders[&process], asked.at).cloned();
+            // `pg_restore` drops triggers before tables. Claims that were granted in between run out before others are granted.
+            let may_be_unnoted = |(from, until): &(Moment, Moment)| (*from..until + CLAIM).contains(&asked.at);
+            if claim.is_none() && fleet.restored.iter().any(may_be_unnoted) {
+                continue;
+            }
             if claim.is_none() {
                 let thawed = fleet.thawed.iter().rev().find(|(of, at)| *of == process && *at <= asked.at);
                 let at = thawed.map_or(0, |(_, at)| *at);

@@ -58,6 +58,8 @@ pub(crate) struct Fleet {
     pub(crate) holders: BTreeMap<i32, String>,
     /// Which process was thawed when.
     pub(crate) thawed: Vec<(i32, Moment)>,
+    /// When a dump replaced everything: meanwhile no claim is noted.
+    pub(crate) restored: Vec<(Moment, Moment)>,
 }
 
 impl Fleet {
@@ -72,8 +74,8 @@ impl Fleet {
         Claims::note(&database).await;
         let sql = database.client(postgres::ADMIN).await.unwrap();
         let (workers, places, traffic) = (Vec::new(), Vec::new(), Traffic::default());
-        let (holders, thawed) = (BTreeMap::new(), Vec::new());
-        Self { server, gateway, database, sql, front, workers, places, traffic, holders, thawed }
+        let (holders, thawed, restored) = (BTreeMap::new(), Vec::new(), Vec::new());
+        Self { server, gateway, database, sql, front, workers, places, traffic, holders, thawed, restored }
     }
 
     pub(crate) fn client(&self) -> Client {
@@ -172,7 +174,9 @@ impl Fleet {
 
     /// The dump takes the place of all that there is, but for what was noted.
     pub(crate) async fn restore(&mut self, dump: &postgres::Dump) {
+        let began = now();
         dump.replace(&self.database).await.unwrap();
+        self.restored.push((began, now()));
         self.is_renumbered().await;
     }
 
