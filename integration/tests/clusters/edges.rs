@@ -219,8 +219,6 @@ fn attacks() -> Vec<Attack> {
         object["spec"] = spec;
         object
     };
-    let token_for_ten_years =
-        json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 315_360_000}});
     let no_owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "none", "uid": "none"});
     let row = |what, method, path, body, refusal| Attack { what, method, path, body, refusal };
     let sync = "cloud.teleport.dev/sync-mallory";
@@ -263,7 +261,7 @@ fn attacks() -> Vec<Attack> {
         row("deletion of a Secret", "DELETE", secret("mallory-shop", SECRET), Value::Null, "neither creates nor deletes Secrets"),
         row("a new Secret", "POST", secret("mallory-shop", ""), new("Secret", "v1", "planted"), "neither creates nor deletes Secrets"),
         row("an Event in east's namespace", "POST", event("east-shop"), new_event("east-shop", "towline"), "the namespace does not have the label"),
-        row("a token for ten years", "POST", "/api/v1/namespaces/towline-edges/serviceaccounts/mallory/token".to_owned(), token_for_ten_years, "no token that is valid for longer than a week"),
+        row("a token for ten years", "POST", "/api/v1/namespaces/towline-edges/serviceaccounts/mallory/token".to_owned(), json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 315_360_000}}), "no token that is valid for longer than a week"),
         row("own spec by force", APPLY, own(), applied("orders", json!({"storage": "1Gi"})), "changes no spec"),
         row("east's spec by force", APPLY, database("east-shop", "orders"), applied("orders", json!({"storage": "1Gi"})), FOREIGN),
         row("creation by force", APPLY, database("mallory-shop", "planted"), applied("planted", json!({"engine": "postgres-17"})), "neither creates nor deletes"),

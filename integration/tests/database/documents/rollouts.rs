@@ -509,7 +509,7 @@ fn each_stop_and_each_other_goal_gives_clusters_that_were_sent_nothing_what_they
                 "undo" => world.order(Order::Undo { to: None }).await,
                 "undoto" => world.order(Order::Undo { to: Some(2) }).await,
                 "restore" => {
-                    assert!(renumber(&world.stage.database(), true).await.expect("it is renumbered").is_some())
+                    assert!(renumber(&world.stage.database(), true).await.expect("it is renumbered").is_some());
                 }
                 "edit" => {
                     world.write("d").await;
