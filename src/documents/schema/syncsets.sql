@@ -26,7 +26,7 @@ create index towline_result_failing on towline_result (cluster) where result = '
 
 -- The objects that syncsets have sent or are about to send. `content` is null while an object has to be sent. `resent`
 -- counts the full passes in a row in which it was sent although nothing of it was new, `gone` those of the last ones in a row in which
--- it was gone.
+-- it was gone; of what nobody wants, 255 says that somebody has taken it from the syncset.
 create table towline_applied (
   cluster uuid not null, api_group text collate "C" not null, kind text collate "C" not null, namespace text collate "C" not null,
   name text collate "C" not null, syncset uuid not null, api_version text not null, content bytea, wanted boolean not null,
@@ -57,7 +57,7 @@ create table towline_identity (
   cluster uuid primary key, namespace text collate "C" not null, identity text collate "C" not null, since bigserial);
 create index on towline_identity (namespace, identity, since);
 
--- What the dispatcher has checked of a syncset's deletions: up to which version of the log, whether the syncset is gone, and whether
+-- What the dispatcher has checked of a syncset's deletions: up to which version of the log (negative: its check was set aside at that version), whether the syncset is gone, and whether
 -- its deletions are held; on how many clusters it would delete objects, of those where it tracks some (`tracks`), and since when it
 -- is held or gone. `cause` says why it is held. `approved` is the last generation that an annotation approved, `always` that it approves all. `revision` is
 -- where its rollout led when that was checked.

@@ -518,7 +518,7 @@ fn present(metadata: &Metadata, winner: Option<&Winner>, rows: &[AppliedRow], no
 fn of_preparing(error: PrepareError) -> Unexplained {
     match error {
         PrepareError::Store(error) => error.into(),
-        error @ PrepareError::TooManyObjects => Unexplained::TooLarge(error),
+        error @ (PrepareError::TooManyObjects | PrepareError::TooManySyncsets) => Unexplained::TooLarge(error),
         PrepareError::Outdated | PrepareError::Busy | PrepareError::NoBudget => Unexplained::Busy,
     }
 }

@@ -20,8 +20,8 @@ const PROBE_SPREAD: f64 = 0.1;
 const FULL_SPREAD: f64 = 0.1;
 /// First wait for an API server that asks to wait, and the longest, also if it asks for more.
 const TOLD: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
-/// Between two looks whether the dispatcher has checked a deletion.
-const UNCHECKED: Duration = Duration::from_secs(1);
+/// First wait for the dispatcher to check a deletion, and the longest.
+const UNCHECKED: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
 /// A cluster of which nothing is known to be due is looked at again after that time at the latest.
 const FAR: Duration = Duration::from_hours(24);
 
@@ -130,7 +130,7 @@ pub fn next(
                     let cluster_row = ClusterRow { attempts: tries, retry_at, left_at, ..cluster_row };
                     return Next { ready_at, attempts, cluster_row };
                 }
-                Some(Left::Unchecked) => (UNCHECKED, 0),
+                Some(Left::Unchecked) => (doubled(UNCHECKED, attempts), attempts),
                 Some(Left::Failing) => (doubled(RETRY, attempts), attempts),
                 Some(Left::Ending) => (doubled(ENDING, attempts), attempts),
             };
@@ -334,9 +334,12 @@ mod tests {
     }
 
     #[test]
-    fn deletions_that_were_not_checked_are_looked_at_a_second_later() {
+    fn deletions_that_were_not_checked_are_looked_at_a_second_later_and_each_minute_in_the_end() {
         let left = Ended::Complete { was_full: false, left: Some(Left::Unchecked) };
-        assert_eq!((of(&left, 9, 0.5).ready_at, of(&left, 9, 0.5).attempts), (at(1), 0));
+        for (attempts, second) in [(1, 1), (2, 2), (9, 60)] {
+            let next = of(&left, attempts, 0.5);
+            assert_eq!((next.ready_at, next.attempts), (at(second), attempts));
+        }
     }
 
     #[test]

@@ -72,6 +72,10 @@ pub struct AppliedRow {
     pub gone: u8,
 }
 
+/// What `gone` is of an object that nobody wants and that is not provably ours any more: its deletion was allowed, so the guard does not count it
+/// again.
+pub const TAKEN: u8 = u8::MAX;
+
 /// A patch that was sent (`towline_patched`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PatchedRow {

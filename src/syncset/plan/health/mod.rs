@@ -23,6 +23,7 @@ pub use assessment::{Assessment, ObjectStatus, Rule, Rules, assess};
 use assessment::{LONGEST_MESSAGE, NO_STATUS, shortened};
 
 use super::name::{Digest, ObjectRef};
+use super::reason::Reason;
 use super::retry::after;
 use super::rows::ResultRow;
 
@@ -184,7 +185,9 @@ pub fn due(
 
 /// Whether a syncset has been applied with these inputs.
 pub fn is_applied(result: &ResultRow, inputs: Digest) -> bool {
-    result.failure.is_none() && result.inputs == inputs
+    // What it wants is there also if something stays that it does not want.
+    let is_there = result.failure.as_ref().is_none_or(|failure| failure.reason == Reason::NotDeleted);
+    is_there && result.inputs == inputs
 }
 
 impl Health {

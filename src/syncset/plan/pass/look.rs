@@ -18,7 +18,7 @@ use crate::syncset::plan::name::ObjectRef;
 use crate::syncset::plan::object::{left_alone, may_end_by_itself};
 use crate::syncset::plan::ownership::without;
 use crate::syncset::plan::reason::Reason;
-use crate::syncset::plan::rows::Failure;
+use crate::syncset::plan::rows::{Failure, TAKEN};
 use crate::syncset::plan::spec::Behavior;
 use crate::syncset::plan::wanted::placed;
 
@@ -292,7 +292,7 @@ impl Pass {
             item.send = true;
             item.forget_uid();
             item.facts.resent = item.facts.resent.saturating_add(1);
-            item.facts.gone = item.facts.gone.saturating_add(1);
+            item.facts.gone = item.facts.gone.saturating_add(1).min(TAKEN - 1);
             item.is_known &= item.behavior != Behavior::CreateOnly;
             return;
         };

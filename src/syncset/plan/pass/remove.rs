@@ -17,7 +17,7 @@ use super::target::{Ending, Refusal, Resolution, Target};
 use super::{Flow, Pass, failure};
 use crate::syncset::plan::name::ObjectRef;
 use crate::syncset::plan::reason::Reason;
-use crate::syncset::plan::rows::{AppliedRow, Failure, ResultRow};
+use crate::syncset::plan::rows::{AppliedRow, Failure, ResultRow, TAKEN};
 use crate::syncset::plan::wanted::{Deletions, group_defined_by, is_definition_of, is_namespace, is_within};
 
 /// How often an object is looked at again that changed before it was deleted.
@@ -108,14 +108,16 @@ impl Pass {
             let Some(row) = self.stored.row(&removal.object, removal.syncset) else { break };
             let is_wanted = |object: &ObjectRef| self.wanted.winner(object).is_some();
             if let Some(release) = Release::of(row, &seen, self.stored.rows(), is_wanted) {
-                // Of what was never sent it is not known whose it was, and `CreateOnly` leaves what another syncset has sent.
-                let is_of_another = release == Release::AnotherOwner && row.version.is_none() && seen.of_this_hub;
+                // Of what was never sent it is not known whose it was, and what bears the id of another syncset is that one's, perhaps of another hub.
+                let is_of_another = release == Release::AnotherOwner && seen.marks.syncset.is_some();
                 if release == Release::Wanted || is_undetermined(row) || is_of_another {
                     self.release(removal, release);
                 } else {
                     // It was sent to be deleted again, and somebody on the cluster has changed that: it is told until it is gone, wanted
                     // again, or as it was.
+                    let row = AppliedRow { gone: TAKEN, ..row.clone() };
                     let failure = failure::of_protected(&removal.api_version, &removal.object, release.reason());
+                    self.stored.put(row);
                     self.fail_removal(removal, failure);
                 }
                 break;

@@ -92,7 +92,8 @@ impl StoredRows {
             owned: row.owned,
             adopted: row.adopted,
             resent: row.resent,
-            gone: row.gone,
+            // One that somebody had taken is wanted again.
+            gone: if row.wanted { row.gone } else { 0 },
         })
     }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::guard::{Checked, Decisions, DeletionGuard, READ_AT_ONCE, Subject, everything, tracking};
+use super::guard::{Decisions, DeletionGuard, READ_AT_ONCE, Subject, everything, tracking};
 use super::log::{Read, read};
 use super::remove::{remove, remove_all, tidy};
 use super::selection::condition;
@@ -29,14 +29,13 @@ pub struct Dispatch {
     pub(super) broker: Option<Broker>,
     /// Whether deletions are suspended if they are too many.
     pub(super) is_guarding: bool,
-    /// For how many objects of syncsets of one namespace there is room in the checks of a batch.
-    pub(super) room: usize,
 }
 
-/// So many objects are counted in about a second.
-const ROOM: usize = 500_000;
-/// Until a check is tried again that has failed.
+/// A count that takes longer is made beside the batches, in as long as a statement may take.
+pub(super) const COUNTED_WITHIN: Duration = Duration::from_secs(10);
+/// Until a check is tried again that has failed, or was overtaken by a change.
 const AFTER_A_FAILURE: Duration = Duration::from_mins(1);
+const AFTER_A_CHANGE: Duration = Duration::from_secs(5);
 
 /// What is known of the checks that were set aside. If it is lost, some are tried again early.
 #[derive(Debug, Default)]
@@ -83,7 +82,7 @@ impl Batch {
 
 impl Dispatch {
     pub fn new(database: Database) -> Self {
-        Self { database, broker: None, is_guarding: true, room: ROOM }
+        Self { database, broker: None, is_guarding: true }
     }
 
     /// The same, which tells workers over a message broker which clusters somebody waits for.
@@ -97,13 +96,6 @@ impl Dispatch {
     #[must_use]
     pub fn unguarded(mut self) -> Self {
         self.is_guarding = false;
-        self
-    }
-
-    /// The same with room for so many objects of a namespace in the checks of a batch.
-    #[must_use]
-    pub fn with_room(mut self, room: usize) -> Self {
-        self.room = room;
         self
     }
 
@@ -238,20 +230,19 @@ impl Dispatch {
         batch: &mut Batch,
         after_each: &(dyn Fn() + Sync),
     ) -> Result<CheckEnd, DispatchError> {
-        let guard = DeletionGuard { database: &self.database, is_guarding: self.is_guarding, version };
+        let database = self.database.clone().answering_within(COUNTED_WITHIN);
+        let guard = DeletionGuard { database: &database, is_guarding: self.is_guarding, version };
         let relabelled: Vec<Uuid> = unchecked.relabelled.iter().copied().collect();
         let changed: Vec<Uuid> = unchecked.syncsets.iter().copied().collect();
         let mut others = tracking(&self.database, &relabelled).await?;
         others.retain(|id| !unchecked.syncsets.contains(id));
         let decided = unchecked.decided.iter().copied().collect();
         let mut decisions = Decisions::as_before(decided, version);
-        let mut rooms = BTreeMap::<String, usize>::new();
         for (syncsets, is_changed) in [(changed, true), (others, false)] {
             for some in syncsets.chunks(READ_AT_ONCE) {
                 for subject in guard.read(some).await? {
-                    let room = rooms.entry(subject.namespace().to_owned()).or_insert(self.room);
                     let relabelled = (!is_changed).then_some(&*relabelled);
-                    check_one(&guard, &subject, relabelled, room, &mut decisions).await?;
+                    check_one(&guard, &subject, relabelled, &mut decisions).await?;
                     after_each();
                     if decisions.are_many() && !self.write(grant, read, &std::mem::take(&mut decisions), batch).await? {
                         return Ok(CheckEnd::Outdated);
@@ -266,63 +257,72 @@ impl Dispatch {
     /// and however many objects it has. None if there is none to check now. Whatever fails stays aside, and is tried again.
     pub async fn check_aside(&self, grant: &Grant, aside: &mut Aside) -> Result<Option<Batch>, DispatchError> {
         const QUERY: &str = "aside_syncsets";
-        const TEXT: &str = "select g.syncset::text, g.namespace, g.checked, k.cursor from towline_claim k join towline_guard g on g.checked < 0 \
-             where k.name = 'dispatcher' order by g.checked desc";
+        const TEXT: &str =
+            "select syncset::text, namespace, checked from towline_guard where checked < 0 order by checked desc";
         let rows = self.database.all(QUERY, TEXT, &[]).await?;
         let now = Instant::now();
-        let mut next: Option<(Option<Instant>, Uuid, String, i64, i64)> = None;
+        let mut next: Option<(Option<Instant>, Uuid, String, i64)> = None;
         for (syncset, row) in ids(QUERY, &rows)?.into_iter().zip(&rows) {
             let namespace: String = column(QUERY, row, 1)?;
             let tried = aside.tried.get(&namespace).copied();
             let is_sooner = next.as_ref().is_none_or(|next| tried < next.0);
             if is_sooner && aside.later.get(&syncset).is_none_or(|at| *at <= now) {
-                next = Some((tried, syncset, namespace, column(QUERY, row, 2)?, column(QUERY, row, 3)?));
+                next = Some((tried, syncset, namespace, column(QUERY, row, 2)?));
             }
         }
-        let Some((_, syncset, namespace, checked, cursor)) = next else {
+        let Some((_, syncset, namespace, checked)) = next else {
             aside.later.retain(|_, at| *at > now);
+            aside.tried.clear();
             return Ok(None);
         };
         aside.tried.insert(namespace, now);
-        match self.check_apart(grant, syncset, checked, cursor).await {
-            Ok(batch) => Ok(Some(batch)),
+        let mut later = |wait: Duration| aside.later.insert(syncset, Instant::now() + wait);
+        match self.check_apart(grant, syncset, checked).await {
+            Ok(Some(batch)) => Ok(Some(batch)),
+            Ok(None) => {
+                later(AFTER_A_CHANGE);
+                Ok(Some(Batch::default()))
+            }
             Err(DispatchError::Database(error)) if error.outage().is_none() || error.is_delay() => {
                 let error = full_text(&error);
                 tracing::warn!(%syncset, error, "failed to check what a syncset would delete, retrying");
-                aside.later.insert(syncset, now + AFTER_A_FAILURE);
+                later(AFTER_A_FAILURE);
                 Ok(Some(Batch::default()))
             }
             Err(error) => Err(error),
         }
     }
 
-    /// The cursor is moved meanwhile. What it moves over and concerns the syncset sets that aside anew, and then nothing is written.
-    async fn check_apart(
-        &self,
-        grant: &Grant,
-        syncset: Uuid,
-        checked: i64,
-        cursor: i64,
-    ) -> Result<Batch, DispatchError> {
-        const STILL: &str = "select from towline_guard where syncset = $1::text::uuid and checked = $2 for update";
-        let guard = DeletionGuard { database: &self.database, is_guarding: self.is_guarding, version: cursor };
-        let (mut decisions, mut batch, mut room) = (Decisions::default(), Batch::default(), usize::MAX);
-        for subject in guard.read(&[syncset]).await? {
-            guard.check(&subject, &mut room, &mut decisions).await?;
+    /// The cursor is moved meanwhile. What it moves over and concerns the syncset sets that aside anew, and then nothing is written; nor is it
+    /// before the cursor has come to where it was set aside. Else what was found holds up to where the cursor is now.
+    async fn check_apart(&self, grant: &Grant, syncset: Uuid, checked: i64) -> Result<Option<Batch>, DispatchError> {
+        const QUERY: &str = "still_aside";
+        const STILL: &str = "select k.cursor from towline_guard g join towline_claim k on k.name = 'dispatcher' \
+             where g.syncset = $1::text::uuid and g.checked = $2 and -g.checked <= k.cursor for update of g";
+        let guard = DeletionGuard { database: &self.database, is_guarding: self.is_guarding, version: 0 };
+        let subjects = guard.read(&[syncset]).await?;
+        let mut counted = Decisions::default();
+        for subject in &subjects {
+            guard.check(subject, &mut counted).await?;
         }
         let begun = begin_locked(&self.database, "check_aside", Some(grant), None).await?;
         let mut transaction = begun.ok_or(DispatchError::LeaseExpired)?;
         let id = syncset.to_string();
         let params = [(&id as _, Type::TEXT), (&checked as _, Type::INT8)];
-        if transaction.execute("still_aside", STILL, &params).await? == 0 || !decisions.write(&mut transaction).await? {
-            return Ok(batch);
+        let rows = transaction.all(QUERY, STILL, &params).await?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        counted.hold_up_to(column(QUERY, row, 0)?);
+        if !counted.write(&mut transaction).await? {
+            return Ok(None);
         }
-        let clusters = concerned(&mut transaction, &Concern::default(), &decisions.resumed).await?;
+        let waiting: Vec<Resumed> = counted.resumed.iter().chain(&counted.checked).cloned().collect();
+        let clusters = concerned(&mut transaction, &Concern::default(), &waiting).await?;
         ask(&mut transaction, &clusters, true).await?;
         transaction.commit().await?;
-        decisions.announce();
-        batch.count(&decisions);
-        Ok(batch)
+        counted.announce();
+        let mut batch = Batch::default();
+        batch.count(&counted);
+        Ok(Some(batch))
     }
 
     /// Writes decisions in a transaction that moves no cursor. A crash must not forget whom to ask for. Returns whether it was
@@ -368,37 +368,40 @@ impl Dispatch {
     }
 }
 
-/// Has the guard check a syncset, if it is concerned by these clusters with other labels, or in any case. One that has too many objects for now, or
-/// whose statement fails, is set aside: it keeps no other waiting.
+/// Has the guard check a syncset, if it is concerned by these clusters with other labels, or in any case. One whose statement fails, or takes too
+/// long, is set aside: it keeps no other waiting.
 async fn check_one(
     guard: &DeletionGuard<'_>,
     subject: &Subject,
     relabelled: Option<&[Uuid]>,
-    room: &mut usize,
     decisions: &mut Decisions,
 ) -> Result<(), DispatchError> {
-    let checked = async {
-        if subject.is_aside() {
-            return Ok(Checked::TooMany);
+    if !subject.is_aside() {
+        let checked = async {
+            match relabelled {
+                Some(relabelled) if !guard.is_concerned(subject, relabelled).await? => Ok(()),
+                _ => guard.check(subject, decisions).await,
+            }
+        };
+        match checked.await {
+            Ok(()) => return Ok(()),
+            Err(error) => isolated(subject, error)?,
         }
-        if let Some(relabelled) = relabelled
-            && !guard.is_concerned(subject, relabelled, room).await?
-        {
-            return Ok(Checked::Decided);
-        }
-        guard.check(subject, room, decisions).await
-    };
-    match checked.await {
-        Ok(Checked::Decided) => return Ok(()),
-        Ok(Checked::TooMany) => {}
-        Err(DispatchError::Database(error)) if error.outage().is_none() || error.is_delay() => {
-            let error = full_text(&error);
-            tracing::warn!(syncset = %subject.id(), error, "failed to check what a syncset would delete, retrying later");
-        }
-        Err(error) => return Err(error),
     }
     guard.set_aside(subject, decisions);
     Ok(())
+}
+
+/// Tells an error that concerns one syncset, or returns it.
+pub(super) fn isolated(subject: &Subject, error: DispatchError) -> Result<(), DispatchError> {
+    match error {
+        DispatchError::Database(error) if error.outage().is_none() || error.is_delay() => {
+            let (syncset, error) = (subject.id(), full_text(&error));
+            tracing::warn!(%syncset, error, "failed to check what a syncset would delete: it deletes nothing until that succeeds");
+            Ok(())
+        }
+        error => Err(error),
+    }
 }
 
 /// Asks for clusters, and returns their number.

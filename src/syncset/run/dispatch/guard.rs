@@ -41,6 +41,8 @@ pub(super) struct Decisions {
     pub(super) suspended: Vec<SuspendedSyncset>,
     /// Syncsets whose deletions are suspended no more: the clusters where they track objects have to be asked for.
     pub(super) resumed: Vec<Resumed>,
+    /// The same of syncsets that were set aside.
+    pub(super) checked: Vec<Resumed>,
 }
 
 /// The guard in one batch of the dispatcher.
@@ -73,14 +75,6 @@ pub(super) struct Subject {
     was_suspended: bool,
     /// When its row was written that was read.
     since: Option<String>,
-}
-
-/// What the guard has come to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Checked {
-    Decided,
-    /// The syncset has more objects than there is room for, which says nothing of it.
-    TooMany,
 }
 
 /// A row of `towline_guard`.
@@ -218,35 +212,20 @@ impl DeletionGuard<'_> {
     }
 
     /// Whether it has to be checked since these clusters got other labels: it is suspended, or would delete something else there than before.
-    /// `room` is for how many objects there is room, and becomes less by those that it has.
-    pub(super) async fn is_concerned(
-        &self,
-        subject: &Subject,
-        clusters: &[Uuid],
-        room: &mut usize,
-    ) -> Result<bool, DispatchError> {
+    pub(super) async fn is_concerned(&self, subject: &Subject, clusters: &[Uuid]) -> Result<bool, DispatchError> {
         let (state, mut is_concerned) = (&subject.state, subject.was_suspended);
         if !is_concerned {
             let found = |_, place: TrackedObjects| {
                 let (loses, _) = state.loses(&place);
                 is_concerned |= loses != place.approved || (place.was_allowed && loses.objects == 0);
             };
-            let plain = state.plain();
-            let count =
-                tracked_objects(self.database, subject.id, plain.as_ref(), Some(clusters), *room, found).await?;
-            is_concerned |= count > *room;
-            *room = room.saturating_sub(count);
+            tracked_objects(self.database, subject.id, state.plain().as_ref(), Some(clusters), found).await?;
         }
         Ok(is_concerned)
     }
 
-    /// Decides whether the deletions of a syncset are suspended, if there is room for its objects, which becomes less by them.
-    pub(super) async fn check(
-        &self,
-        subject: &Subject,
-        room: &mut usize,
-        decisions: &mut Decisions,
-    ) -> Result<Checked, DispatchError> {
+    /// Decides whether the deletions of a syncset are suspended.
+    pub(super) async fn check(&self, subject: &Subject, decisions: &mut Decisions) -> Result<(), DispatchError> {
         let Subject { id, state, approval, was_suspended, .. } = subject;
         let (id, approval, was_suspended) = (*id, *approval, *was_suspended);
         // What was approved of another generation is not what it would delete now, nor what was approved on another way.
@@ -264,12 +243,7 @@ impl DeletionGuard<'_> {
                 rows.push((cluster, loses, counts, counts || place.approved != Amount::default()));
             }
         };
-        let count = tracked_objects(self.database, id, state.plain().as_ref(), None, *room, found).await?;
-        if count > *room {
-            *room = 0;
-            return Ok(Checked::TooMany);
-        }
-        *room -= count;
+        tracked_objects(self.database, id, state.plain().as_ref(), None, found).await?;
         let cause = tally.check(state, was_suspended, approval);
         let is_approved = approval == Approval::Once;
         rows.retain(|(.., is_stored)| *is_stored || cause.is_some() || is_approved);
@@ -302,9 +276,9 @@ impl DeletionGuard<'_> {
                 tracks: tally.tracks,
                 since: None,
             }),
-            None if was_suspended || subject.is_aside() => {
-                decisions.resumed.push(Resumed::new(id, kind, &namespace, &name));
-            }
+            None if was_suspended => decisions.resumed.push(Resumed::new(id, kind, &namespace, &name)),
+            // Its clusters wait for it, too.
+            None if subject.is_aside() => decisions.checked.push(Resumed::new(id, kind, &namespace, &name)),
             _ => {}
         }
         decisions.guards.push(StoredGuard {
@@ -324,15 +298,11 @@ impl DeletionGuard<'_> {
             revision: subject.revision,
             since: subject.since.clone(),
         });
-        Ok(Checked::Decided)
+        Ok(())
     }
 
-    /// Has a syncset checked later. It deletes nothing until then.
+    /// Has a syncset checked later, since that has failed. It deletes nothing until then.
     pub(super) fn set_aside(&self, subject: &Subject, decisions: &mut Decisions) {
-        if !subject.is_aside() {
-            let Subject { id: syncset, name: SyncSetName { namespace, name, .. }, .. } = subject;
-            tracing::warn!(%syncset, namespace, name, "deletions of a syncset are checked later: it has too many objects for now");
-        }
         let SyncSetName { namespace, name, .. } = subject.name.clone();
         decisions.aside.push(StoredGuard {
             syncset: subject.id,
@@ -359,11 +329,6 @@ impl Subject {
         self.id
     }
 
-    /// Its namespace; empty without one.
-    pub(super) fn namespace(&self) -> &str {
-        &self.name.namespace
-    }
-
     /// Whether it is checked later.
     pub(super) fn is_aside(&self) -> bool {
         self.checked < 0
@@ -384,6 +349,13 @@ impl Decisions {
     /// Nothing but that what was decided of these syncsets holds for this version, too.
     pub(super) fn as_before(decided: Vec<Uuid>, version: i64) -> Self {
         Self { decided: (decided, version), ..Self::default() }
+    }
+
+    /// All of it holds up to this version.
+    pub(super) fn hold_up_to(&mut self, version: i64) {
+        for guard in &mut self.guards {
+            guard.checked = version;
+        }
     }
 
     /// Whether it is as much as a transaction should write.
@@ -440,7 +412,8 @@ impl Decisions {
              select r.syncset, r.checked, r.gone, false, 0, now(), r.kind, r.namespace, r.name, r.always \
                from jsonb_populate_recordset(null::towline_guard, $1) r order by r.syncset \
              on conflict (syncset) do update set checked = excluded.checked, gone = excluded.gone, kind = excluded.kind, \
-               namespace = excluded.namespace, name = excluded.name, always = excluded.always";
+               namespace = excluded.namespace, name = excluded.name, always = excluded.always, \
+               since = case when g.gone = excluded.gone then g.since else now() end";
         // One without a row was never checked.
         const DECIDED: &str = "insert into towline_guard as g (syncset, checked, gone, held, clusters, since) \
              select id, -$2::bigint, false, false, 0, now() from unnest($1::text[]::uuid[]) s(id) order by id \

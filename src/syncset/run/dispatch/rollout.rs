@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::batch::{Batch, Dispatch, ask, concerned};
-use super::guard::{Checked, Decisions, DeletionGuard};
+use super::batch::{Batch, COUNTED_WITHIN, Dispatch, ask, concerned, isolated};
+use super::guard::{Decisions, DeletionGuard};
 use super::selection::condition;
 use super::{DispatchError, WITHIN, begin_locked};
 use crate::cluster::full_text;
@@ -195,17 +195,21 @@ impl Dispatch {
         *next = None;
         let mut decisions = Decisions::default();
         if due.is_unguarded {
-            let guard = DeletionGuard { database: &self.database, is_guarding: self.is_guarding, version: cursor };
-            let mut room = self.room;
+            let database = self.database.clone().answering_within(COUNTED_WITHIN);
+            let guard = DeletionGuard { database: &database, is_guarding: self.is_guarding, version: cursor };
             for subject in guard.read(&[due.syncset]).await? {
-                let is_checked =
-                    !subject.is_aside() && guard.check(&subject, &mut room, &mut decisions).await? == Checked::Decided;
-                if !is_checked && !subject.is_decided() {
-                    guard.set_aside(&subject, &mut decisions);
+                // It begins once that is checked.
+                if subject.is_aside() {
+                    return Ok(None);
+                }
+                if let Err(error) = guard.check(&subject, &mut decisions).await {
+                    isolated(&subject, error)?;
+                    if !subject.is_decided() {
+                        guard.set_aside(&subject, &mut decisions);
+                    }
                 }
             }
             if !decisions.aside.is_empty() {
-                // It begins once that is checked.
                 let begun = begin_locked(&self.database, "rollout", Some(grant), None).await?;
                 let mut transaction = begun.ok_or(DispatchError::LeaseExpired)?;
                 decisions.write(&mut transaction).await?;
@@ -449,6 +453,8 @@ fn seen(query: &'static str, (id, selected): (Uuid, Vec<bool>), row: &Row, now: 
     let is_final = |reason: &str| Reason::of_name(reason).is_some_and(|reason| reason.retry() == Retry::OnChange);
     let applied = match column::<Option<&str>>(query, row, 10)? {
         Some("") => Applied::Fully,
+        // What it wants is applied. What somebody has taken from it is nothing that the revision could mend.
+        Some(reason) if reason == Reason::NotDeleted.as_str() => Applied::Fully,
         Some(reason) if is_final(reason) => Applied::Never,
         _ => Applied::Not,
     };

@@ -136,7 +136,7 @@ impl PassStore {
             let (loses, much) = state.loses(&place);
             tally.add(&place, loses, much);
         };
-        tracked_objects(&self.database, syncset, state.plain().as_ref(), None, usize::MAX, found).await?;
+        tracked_objects(&self.database, syncset, state.plain().as_ref(), None, found).await?;
         Ok(tally)
     }
 

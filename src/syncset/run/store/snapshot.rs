@@ -115,7 +115,7 @@ static STATEMENT: LazyLock<String> = LazyLock::new(|| {
              join towline_terms t on t.key = l.key and t.value in (l.value, '*') \
            union select selector from towline_terms where key = '' and value = ''), \
          found as materialized ( \
-           select 'SyncSet' as kind, s.id, s.namespace, s.name, s.version, s.generation, p.pinned, s.annotations->>'{METRICS_GROUP}' as metrics_group, \
+           select 'SyncSet' as kind, s.id, s.namespace, s.name, s.version, s.generation, p.pinned, left(s.annotations->>'{METRICS_GROUP}', 63) as metrics_group, \
              s.created_at, s.deleted_at is not null as is_being_deleted, \
              coalesce(pg_column_size({SPEC}), 0) as bytes, {counted} as objects, \
              {SPEC} - '{{resources,patches,clusterDeploymentRefs,rollout}}'::text[] as spec \
@@ -150,10 +150,11 @@ static STATEMENT: LazyLock<String> = LazyLock::new(|| {
          known as materialized ( \
            select id from candidate union select syncset from outcome union select syncset from applied), \
          cluster_row as materialized (select p.* from target c join towline_cluster p on p.cluster = c.id), \
-         weight as materialized (select w.bytes, w.bytes <= $2::bigint or $2::bigint >= {MOST_BYTES} as fits from (select ( \
+         weight as materialized (select w.bytes, w.bytes <= $2::bigint as fits from (select ( \
              coalesce((select sum(octet_length(text) + coalesce(octet_length(sealed), 0)) from own), 0) \
              + coalesce((select sum(octet_length(text)) from shown), 0) \
-             + coalesce((select sum(size) from candidate where not is_cut), 0) + coalesce((select sum(size) from secret), 0) \
+             + coalesce((select sum(case when is_cut then {EACH} + pg_column_size(spec) else size end) from candidate), 0) \
+             + coalesce((select sum(size) from secret), 0) \
              + coalesce((select sum({EACH} + coalesce(octet_length(message), 0) + coalesce(pg_column_size(health #- '{{objects}}'), 0)) \
                from outcome), 0))::bigint as bytes) w) \
          select {IS_WHOLE}, to_json(now()) #>> '{{}}', \
@@ -204,8 +205,7 @@ pub(super) fn facts(source: &str) -> String {
 impl PassStore {
     /// What a pass over the cluster of this id begins with, however much it is.
     pub async fn snapshot(&self, cluster: Uuid) -> Result<Snapshot, StoreError> {
-        let read = self.snapshot_within(cluster, MOST_BYTES).await?;
-        // All fits into that, and what would not is cut.
+        let read = self.snapshot_within(cluster, usize::MAX).await?;
         read.map_err(|TooLarge { .. }| StoreError::Restoring(ListError::Restoring))
     }
 

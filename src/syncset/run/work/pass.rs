@@ -81,7 +81,9 @@ impl NoPass {
             PrepareError::Busy => Self::requeued(after(now, SOON)),
             // Others may need the slot to connect, and another replica may have budget.
             PrepareError::NoBudget => Self::requeued(put_off(now)),
-            error @ PrepareError::TooManyObjects => Self::Failed(ReconcileError::Prepare(error)),
+            error @ (PrepareError::TooManyObjects | PrepareError::TooManySyncsets) => {
+                Self::Failed(ReconcileError::Prepare(error))
+            }
         }
     }
 }

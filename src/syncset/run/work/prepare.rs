@@ -48,6 +48,8 @@ const PATIENCE_WHEN_SMALL: u32 = 5;
 const READERS: usize = 4;
 /// A snapshot of so many bytes is read without a budget: two hundred times as much as one of a few small syncsets.
 const SMALL_SNAPSHOT: usize = 1 << 17;
+/// A larger one is not read. The syncsets of a cluster are cut to [`MOST_BYTES`]; the rest is for their names and results, if they are many.
+const MOST_SNAPSHOT: usize = 2 * MOST_BYTES;
 /// How often a snapshot is begun anew that has grown meanwhile.
 const MOST_SNAPSHOTS: usize = 3;
 /// The unit of the budgets, in bytes.
@@ -119,6 +121,9 @@ pub enum PrepareError {
     /// Other passes have the budget, for longer than it was to wait for it.
     #[error("other passes take all the memory there is for syncsets of this size")]
     NoBudget,
+    /// With their results.
+    #[error("the syncsets of the cluster are too many: what is to be known of them takes more than {} MiB", MOST_SNAPSHOT >> 20)]
+    TooManySyncsets,
     /// With objects that syncsets had before, and which could not be deleted.
     #[error("more than {MOST_ROWS} objects or patches are noted as sent to the cluster")]
     TooManyObjects,
@@ -132,8 +137,11 @@ impl From<ShutsDown> for PrepareError {
 
 impl Default for Budgets {
     fn default() -> Self {
-        let [snapshots, large] = [(); 2].map(|()| Slots::new(2 * MOST_BYTES / UNIT));
-        Self { snapshots, small: Slots::new(MOST_BYTES / UNIT), large }
+        Self {
+            snapshots: Slots::new(2 * MOST_SNAPSHOT / UNIT),
+            small: Slots::new(MOST_BYTES / UNIT),
+            large: Slots::new(2 * MOST_BYTES / UNIT),
+        }
     }
 }
 
@@ -254,8 +262,12 @@ impl Preparer {
             };
             // Those that keep what they have and wait for more could wait for each other.
             drop(room);
-            let bytes = bytes.min(MOST_BYTES);
-            let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);
+            if bytes > MOST_SNAPSHOT {
+                return Err(PrepareError::TooManySyncsets);
+            }
+            // With room for what the pass itself stores, and for another one that it compares with this one before it deletes.
+            let bytes = bytes.saturating_add(SMALL_SNAPSHOT).min(MOST_SNAPSHOT);
+            let units = u32::try_from((2 * bytes).min(MOST_SNAPSHOT).div_ceil(UNIT)).unwrap_or(u32::MAX);
             let budget = self.take(&self.budgets.snapshots.of(namespace), units, 1).await?;
             room = Room { bytes, since: Instant::now(), _budget: Some(budget) };
         }

@@ -6,7 +6,7 @@ use towline::test_api::syncset::dispatch::{Aside, Batch, Dispatch};
 use towline::test_api::syncset::plan::guard::Cause;
 use towline::test_api::syncset::plan::wanted::Deletions;
 
-use super::{World, annotated, namespace, of_env, selector};
+use super::{World, annotated, of_env, selector};
 use crate::documents::dispatch::{CURSOR, NEWEST, asked, document, statements};
 use crate::documents::world::run;
 
@@ -25,6 +25,22 @@ impl World {
         dispatch.check_aside(&self.leader.grant, &mut Aside::default()).await.expect("a check")
     }
 
+    /// From now on its objects can't be counted.
+    async fn fails(&self) {
+        let syncset = self.ids("select id::text from selectorsyncsets").await.remove(0);
+        let fail = format!(
+            "alter table towline_applied rename to rows; \
+             create function whole(uuid) returns boolean language plpgsql as $$ \
+               begin if $1 = '{syncset}' then raise 'too slow'; end if; return true; end $$; \
+             create view towline_applied as select * from rows where whole(syncset)"
+        );
+        self.stage.run(&fail).await;
+    }
+
+    async fn mend(&self) {
+        self.stage.run("drop view towline_applied; alter table rows rename to towline_applied").await;
+    }
+
     /// The next batch passes all changes and sets so many checks aside.
     async fn sets_aside(&self, count: usize) {
         assert_eq!(self.leader.batch().await.aside, count);
@@ -33,12 +49,11 @@ impl World {
 }
 
 #[test]
-fn a_syncset_with_more_objects_than_a_batch_has_room_for_is_checked_beside_it() {
+fn a_check_that_fails_holds_up_no_other_change_and_nothing_is_deleted_before_it_is_made() {
     run(async {
-        let mut world = World::new("many_objects", 12).await;
-        // It has 120 objects.
-        world.leader.dispatch = world.leader.dispatch.clone().with_room(119);
+        let world = World::new("failing_check", 12).await;
         asked(&world.stage).await;
+        world.fails().await;
         world.writes(selector(2, &of_env("none"), 10, &[])).await;
         world.writes(another(1)).await;
         world.sets_aside(1).await;
@@ -47,59 +62,71 @@ fn a_syncset_with_more_objects_than_a_batch_has_room_for_is_checked_beside_it() 
             "select count(*) from towline_guard g join syncsets s on s.id = g.syncset where g.checked >= s.version";
         assert_eq!(world.stage.number(checked).await, 1, "the other one is checked");
         // Until it is checked nothing is deleted, whatever else happens to it.
+        world.writes(another(2)).await;
+        world.sets_aside(0).await;
+        let (mut aside, dispatch) = (Aside::default(), Dispatch::new(world.stage.database()));
+        for expected in [Some(Batch::default()), None] {
+            let checked = dispatch.check_aside(&world.leader.grant, &mut aside).await.expect("it is isolated");
+            assert_eq!(checked, expected, "it fails, and then waits");
+            assert_eq!(world.stage.number(ASIDE).await, 1);
+        }
+        world.mend().await;
         assert_eq!((world.deletions().await, world.suspended().await), (Deletions::Suspended, None));
         world.relabels(3, &[("env", "prod"), ("x", "y")]).await;
         world.sets_aside(1).await;
         world.tidied().await;
-        assert_eq!(world.deletions().await, Deletions::Suspended);
+        assert_eq!(world.deletions().await, Deletions::Suspended, "it is not checked by the way");
         // A dispatcher that was started since finds it.
         assert_eq!(world.checked_aside().await.map(|batch| batch.suspended), Some(1));
-        assert_eq!(
-            (world.deletions().await, world.suspended().await),
-            (Deletions::Suspended, Some((12, 12, Cause::Many)))
-        );
+        let held = (Deletions::Suspended, Some((12, 12, Cause::Many)));
+        assert_eq!((world.deletions().await, world.suspended().await), held);
         assert_eq!(world.checked_aside().await, None);
-        // The clusters are asked for when it may delete.
         world.writes(selector(3, &of_env("prod"), 10, &[])).await;
-        world.sets_aside(1).await;
-        asked(&world.stage).await;
-        assert_eq!(world.checked_aside().await.map(|batch| batch.resumed), Some(1));
-        assert_eq!((world.deletions().await, asked(&world.stage).await.len()), (Deletions::Allowed, 12));
-        // With room for it nothing is set aside.
-        world.leader.dispatch = world.leader.dispatch.clone().with_room(120);
-        world.writes(selector(4, &of_env("prod"), 9, &[namespace()])).await;
         world.sets_aside(0).await;
         assert_eq!(world.deletions().await, Deletions::Allowed);
     });
 }
 
 #[test]
-fn a_check_that_fails_is_made_again_until_it_succeeds_and_holds_up_no_other_change() {
+fn a_check_beside_the_batches_holds_for_what_they_have_passed_and_for_nothing_else() {
     run(async {
-        let world = World::new("failing_check", 12).await;
-        let syncset = world.ids("select id::text from selectorsyncsets").await.remove(0);
-        let fail = format!(
-            "alter table towline_applied rename to rows; \
-             create function whole(uuid) returns boolean language plpgsql as $$ \
-               begin if $1 = '{syncset}' then raise 'too slow'; end if; return true; end $$; \
-             create view towline_applied as select * from rows where whole(syncset)"
-        );
-        world.stage.run(&fail).await;
-        world.writes(selector(2, &of_env("none"), 10, &[])).await;
-        world.writes(another(1)).await;
+        let world = World::new("overtaken_check", 12).await;
+        world.fails().await;
+        world.writes(selector(2, &of_env("prod"), 9, &[])).await;
         world.sets_aside(1).await;
-        world.writes(another(2)).await;
+        world.mend().await;
+        // Before the cursor is where it was set aside, nothing is written.
+        let later = "update towline_guard set checked = checked - 1000 where checked < 0";
+        world.stage.run(later).await;
+        assert_eq!(world.checked_aside().await, Some(Batch::default()));
+        assert_eq!((world.stage.number(ASIDE).await, world.deletions().await), (1, Deletions::Suspended));
+        world.stage.run("update towline_guard set checked = checked + 1000 where checked < 0").await;
+        // A version that changes nothing for the guard is passed meanwhile.
+        let mut noted = selector(2, &of_env("prod"), 9, &[]);
+        let row = noted.changes.first_mut().and_then(|change| change.row.as_mut()).expect("a document");
+        row.annotations.insert("example.com/note".to_owned(), "1".to_owned());
+        world.writes(noted).await;
         world.sets_aside(0).await;
-        let mut aside = Aside::default();
-        let dispatch = Dispatch::new(world.stage.database());
-        for expected in [Some(Batch::default()), None] {
-            let checked = dispatch.check_aside(&world.leader.grant, &mut aside).await.expect("it is isolated");
-            assert_eq!(checked, expected, "it fails, and then waits");
-            assert_eq!(world.stage.number(ASIDE).await, 1);
-        }
-        world.stage.run("drop view towline_applied; alter table rows rename to towline_applied").await;
-        assert_eq!(world.checked_aside().await.map(|batch| batch.suspended), Some(1));
-        assert_eq!(world.suspended().await, Some((12, 12, Cause::Many)));
+        asked(&world.stage).await;
+        assert!(world.checked_aside().await.is_some());
+        assert_eq!(world.deletions().await, Deletions::Allowed, "it holds for that version, too");
+        assert_eq!(asked(&world.stage).await.len(), 12, "the clusters have waited for it");
+    });
+}
+
+/// Somebody on a cluster has taken a Namespace from the syncset.
+#[test]
+fn what_was_taken_from_a_syncset_is_not_counted_by_each_later_check() {
+    run(async {
+        let world = World::new("taken_once", 12).await;
+        let taken = "insert into towline_applied select c.id, '', 'Namespace', '', 'monitoring', s.id, 'v1', null, GONE, true, false, null, null, null, 0, COUNT \
+             from clusters c, selectorsyncsets s where c.name = 'c0'";
+        world.stage.run(&taken.replace("GONE", "false").replace("COUNT", "255")).await;
+        world.changes(selector(2, &of_env("prod"), 10, &[])).await;
+        assert_eq!((world.suspended().await, world.deletions().await), (None, Deletions::Allowed));
+        world.stage.run("update towline_applied set gone = 0 where kind = 'Namespace'").await;
+        world.changes(selector(3, &of_env("prod"), 10, &[])).await;
+        assert_eq!(world.suspended().await, Some((1, 12, Cause::Precious)));
     });
 }
 
@@ -108,7 +135,7 @@ fn checks_that_were_set_aside_take_turns_by_namespace() {
     run(async {
         let world = World::new("aside_turns", 1).await;
         let rows = "insert into towline_guard (syncset, checked, gone, held, clusters, since, kind, namespace, name) \
-             select gen_random_uuid(), -n, false, false, 0, now(), 'SyncSet', case n when 4 then 'b' else 'a' end, 's' || n from generate_series(1, 4) n";
+             select gen_random_uuid(), -1, false, false, 0, now(), 'SyncSet', case n when 4 then 'b' else 'a' end, 's' || n from generate_series(1, 4) n";
         world.stage.run(rows).await;
         let (mut aside, dispatch) = (Aside::default(), &world.leader.dispatch);
         for left in [3, 2] {
