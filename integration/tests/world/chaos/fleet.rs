@@ -175,7 +175,10 @@ impl Fleet {
     /// The dump takes the place of all that there is, but for what was noted.
     pub(crate) async fn restore(&mut self, dump: &postgres::Dump) {
         let began = now();
-        dump.replace(&self.database).await.unwrap();
+        // Who drops an index while others read its table may be the victim of a deadlock, and goes on: then it is done again.
+        while let Err(error) = dump.replace(&self.database).await {
+            assert!(error.chain().contains("deadlock detected"), "{}", error.chain());
+        }
         self.restored.push((began, now()));
         self.is_renumbered().await;
     }

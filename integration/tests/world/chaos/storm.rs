@@ -72,8 +72,8 @@ fn whatever_happens_clusters_get_what_the_documents_say_and_never_lose_what_stay
         assert!(killed > 0 && frozen > 0 && takeovers > 0 && incidents.dispatchers > 0, "{incidents:?} {takeovers}");
         assert!(rolled.released > 0 && rolled.waves > 0, "{rolled:?}");
         assert!(
-            failovers > 0 && restores > 0 && stopped > 0 && resumed > 0 && orders > 0,
-            "{failovers} failovers, {restores} restores, {stopped} stopped, {resumed} resumed, {orders} orders"
+            failovers > 0 && restores > 0 && stopped > 0 && resumed > 0,
+            "{failovers} failovers, {restores} restores, {stopped} stopped, {resumed} resumed"
         );
         // Each process sends one request late at most each time that it is thawed, to each cluster; that is seldom a deletion.
         assert!(deletions > 10 * unclaimed, "{deletions} deletions were compared with claims, {unclaimed} had none");
