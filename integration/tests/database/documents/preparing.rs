@@ -367,6 +367,7 @@ fn snapshots_that_somebody_makes_large_have_the_half_of_a_budget_and_keep_no_oth
         let plan = Plan::of(&snapshot);
         let left_out: Vec<bool> = plan.live.iter().map(|live| live.undecodable.is_some()).collect();
         assert!(cut > 0 && !left_out[0] && left_out.is_sorted() && left_out.iter().filter(|out| **out).count() >= cut);
+        drop((snapshot, room));
         // Of an annotation no more is read than counts.
         let noted = "update towline_documents set annotations = jsonb_build_object('hive.openshift.io/syncset-metrics-group', repeat('x', 200000)) \
              where kind = 'syncsets'";
