@@ -72,8 +72,8 @@ fn a_syncset_ends_at_its_first_error_and_the_others_go_on() {
             assert_eq!((&entry["name"], &entry["result"]), (&json!(format!("at-{position}")), &json!("Failure")));
             assert_eq!(entry["reason"], reason, "{entry}");
             let message = entry["failureMessage"].as_str().unwrap();
-            let expected = format!("failed to apply {noun} {}: {start}", position % EACH);
-            assert!(message.starts_with(&expected), "{message}");
+            let expected = format!("failed to apply {noun} {} (", position % EACH);
+            assert!(message.starts_with(&expected) && message.contains(&format!("): {start}")), "{message}");
             assert!(entry["firstSuccessTime"].is_null() && entry["observedGeneration"] == 1, "{entry}");
         }
         assert_eq!(entries[9]["result"], "Success", "{status}");
