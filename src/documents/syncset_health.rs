@@ -10,7 +10,7 @@ const FIELD: &str = "health";
 /// since it was applied, is progressing there; where the cluster does not answer it is unknown, whatever was read before.
 pub(super) fn status() -> String {
     let state = "case when p.reachable = false then 'unknown' \
-         when r.result = 'Success' and r.health_inputs = r.inputs then lower(r.health_state) else 'progressing' end";
+         when (r.result = 'Success' or r.reason = 'NotDeleted') and r.health_inputs = r.inputs then lower(r.health_state) else 'progressing' end";
     let counts = ["current", "progressing", "unknown", "failed"]
         .map(|name| format!("'{name}', count(*) filter (where state = '{name}')"))
         .join(", ");

@@ -26,7 +26,14 @@ const OUTCOMES = ['not_applied', 'held', 'failed', 'late', 'unknown', 'progressi
 /** Whether the hub has no `[syncsets]`: it keeps documents, and knows no states. */
 let isPlain = false;
 
+/** The paths of syncsets that are gone or that the token may not read: their clusters and held deletions may be shown all the same. */
+const without = new Set();
+
 function instead({status, path}) {
+  if ((status === 403 || status === 404) && path.match(/^\.\.\/v1\/(selector)?syncsets\//) && !without.has(path)) {
+    without.add(path);
+    return true;
+  }
   if (isPlain || status !== 404 || !path.startsWith('../v1/fleet')) return false;
   isPlain = true;
   return true;
@@ -42,7 +49,7 @@ function paths({parts: [view, namespace, name, more], parameters}) {
     if (view === 'rollout') return {syncset: `../v1/${at}`, rollout: `../v1/${at}/rollout`};
     const {outcome, text, after} = parameters;
     const of = [namespace, name, more].filter(Boolean).join('/');
-    return {syncset: `../v1/${at}`,
+    return {...(without.has(`../v1/${at}`) ? {} : {syncset: `../v1/${at}`}),
       ...(isPlain ? {} : {[`of ${of}`]: `../v1/fleet/clusters${queryOf({syncset: of, outcome, text, limit: ROWS, continue: after})}`})};
   }
   if (view === 'cluster') {
@@ -262,7 +269,7 @@ function syncset(route, data, page) {
   const link = html`<p><a href="#/">All clusters</a></p>`;
   // Of one that is gone deletions may be held.
   const where = place === 'syncset' && !isPlain ? tried(route, data[`of ${kind}/${name}`], read?.value.status?.health, page) : nothing;
-  if (!read) return html`${link}<h2>${kind} ${name}</h2><p>Nothing has been read of it.</p>${where}`;
+  if (!read) return html`${link}<h2>${kind} ${name}</h2><p>${without.size ? 'It is gone, or this token may not read it.' : 'Nothing has been read of it.'}</p>${where}`;
   const {health, rollout: inShort} = read.value.status ?? {};
   return html`${link}
     <h2>${kind} ${name}</h2>

@@ -668,6 +668,14 @@ try {
   assert.equal(await page.getByRole('table', {name: 'Rollouts'}).getByRole('row').count(), 26);
   await text('team-a/c0 and 99 more');
   await look('fleet-full');
+  // A syncset that is gone, or is not to be read: its clusters are shown.
+  allowed.push('403');
+  answers = {'/fleet/v1/selectorsyncsets/': () => ({refused: 403, error: 'this needs read in all namespaces'}), ...fleetAnswers};
+  await open('#/syncset/SelectorSyncSet/monitoring', '/fleet/ui/');
+  await text('It is gone, or this token may not read it.');
+  await page.getByRole('table', {name: 'Its clusters'}).getByRole('row', {name: /^team-a\/c4/}).waitFor();
+  assert.equal(await page.getByRole('alert').innerText(), '');
+  await look('fleet-syncset-not-read');
   answers = {'/fleet/v1/': () => ({refused: 401, error: 'a token is required'})};
   await open('', '/fleet/ui/');
   await text('a token is required');
@@ -700,6 +708,7 @@ try {
   await text('None is selected.');
   await look('fleet-without-syncsets');
   await end(hubDaemon);
+  allowed.pop();
   await startHub('[syncsets]');
   await post('/v1/syncsets', {namespace: 'team-a', name: 'base', spec: {clusterDeploymentRefs: [{name: 'west'}]}});
   await open('', '/ui/', hubBase);

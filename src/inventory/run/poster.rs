@@ -241,7 +241,7 @@ fn unanswered(error: &Error) -> Refusal {
     if !error.is_outage() {
         return Refusal::Rejected { reason };
     }
-    let may_have_arrived = !matches!(error, Error::Connect { .. });
+    let may_have_arrived = !matches!(error, Error::Connect { .. } | Error::UnknownAuthority { .. });
     Refusal::Later { reason, after: None, may_have_arrived }
 }
 
@@ -280,6 +280,8 @@ mod tests {
         assert_eq!(unanswered(&lost), later("NoAnswer", None, true));
         let unconnected = Error::Connect { server: "api".into(), source: "refused".into() };
         assert_eq!(unanswered(&unconnected), later("NoAnswer", None, false), "nothing was sent");
+        let untrusted = Error::UnknownAuthority { server: "api".into(), source: "unknown issuer".into() };
+        assert_eq!(unanswered(&untrusted), later("NoAnswer", None, false), "nothing was sent");
     }
 
     #[test]

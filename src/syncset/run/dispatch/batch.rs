@@ -258,7 +258,8 @@ impl Dispatch {
     pub async fn check_aside(&self, grant: &Grant, aside: &mut Aside) -> Result<Option<Batch>, DispatchError> {
         const QUERY: &str = "aside_syncsets";
         const TEXT: &str =
-            "select syncset::text, namespace, checked from towline_guard where checked < 0 order by checked desc";
+            "select g.syncset::text, g.namespace, g.checked from towline_claim k join towline_guard g on g.checked < 0 and -g.checked <= k.cursor \
+             where k.name = 'dispatcher' order by g.checked desc";
         let rows = self.database.all(QUERY, TEXT, &[]).await?;
         let now = Instant::now();
         let mut next: Option<(Option<Instant>, Uuid, String, i64)> = None;

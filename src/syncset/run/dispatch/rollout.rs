@@ -402,7 +402,7 @@ async fn observe(
            p.reachable is false and (p.last_contact < t.released_at) is not false, \
            case when w.ready_at <= now() and (w.until is null or w.until < now()) then {queued} end, \
            towline_has_begun(r.inputs, r.generation, {generation}::text::bigint), \
-           case when r.result = 'Success' and r.health_inputs = r.inputs and r.health_state <> 'Current' \
+           case when (r.result = 'Success' or r.reason = 'NotDeleted') and r.health_inputs = r.inputs and r.health_state <> 'Current' \
              then ((r.health->>'next')::timestamptz < now() + interval '{LONGEST_WAIT}') is not true \
                and ((r.health->>'read')::timestamptz between now() - least(interval '{FINAL_FOR_AT_MOST}', \
                  greatest(interval '{FINAL_FOR}', \
