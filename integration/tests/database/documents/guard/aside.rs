@@ -154,7 +154,7 @@ fn checks_that_were_set_aside_take_turns_by_namespace() {
 #[test]
 fn what_the_guard_does_not_read_of_a_syncset_is_not_checked_and_forbids_nothing() {
     run(async {
-        let world = World::new("unread", 12).await;
+        let world = World::new("notcounted", 12).await;
         world.stage.run("create schema statistics; create extension pg_stat_statements schema statistics").await;
         let noted = |note: usize| {
             let mut item = selector(1, &of_env("prod"), 10, &[]);
