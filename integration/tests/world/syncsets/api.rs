@@ -138,7 +138,8 @@ fn nothing_is_asked_of_a_cluster_whose_identity_can_not_be_read() {
         })
         .await;
         register(&stage, &server.kubeconfig()).await;
-        stage.syncset("base", "Sync", &[map("first")]).await;
+        // What goes from it stays: the played server keeps no marks, and so nothing there is provably ours.
+        stage.syncset("base", "Upsert", &[map("first")]).await;
         stage.succeeds("west-1", "base", 1).await;
         for (round, refused) in [403, 404, 500].into_iter().enumerate() {
             code.store(refused, Ordering::Relaxed);

@@ -173,8 +173,10 @@ fn what_a_cluster_drops_from_a_list_that_it_has_accepted_is_no_success() {
                 .map(|entry| json!([entry["name"], entry["result"], entry["reason"], entry["failureMessage"]]))
                 .collect()
         };
-        let expected = [("own", "resource"), ("patched", "patch")]
-            .map(|(name, noun)| json!([name, "Failure", "Rejected", format!("failed to apply {noun} 0: {lacks}")]));
+        let expected = [("own", "resource", "own"), ("patched", "patch", "theirs")].map(|(name, noun, object)| {
+            let object = format!("Service {}/{object}", stage.namespace);
+            json!([name, "Failure", "Rejected", format!("failed to apply {noun} 0 ({object}): {lacks}")])
+        });
         stage.status("west-1", "what the services lack", |status| told(status) == expected).await;
         stage.full_pass().await;
         assert_eq!(told(&stage.get(&stage.path("clustersyncs", "west-1")).await["status"]), expected);

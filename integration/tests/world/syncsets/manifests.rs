@@ -172,7 +172,8 @@ fn the_fields_that_hive_documents_do_what_they_say() {
             let path = format!("/api/v1/NS/secrets/{name}");
             has(&path, "/type", json!("kubernetes.io/dockerconfigjson")).await;
             has(&path, "/data", json!({".dockerconfigjson": "eyJhdXRocyI6IHt9fQ=="})).await;
-            has(&path, "/metadata/labels/team", json!("platform")).await;
+            // Unlike Hive: only what a mapping lists (`secretMetadata`), since tools obey labels.
+            has(&path, "/metadata/labels/team", Value::Null).await;
         }
 
         let behaviors = ["behavior-apply", "behavior-create-or-update", "behavior-create-only"].map(|name| (name, 1));

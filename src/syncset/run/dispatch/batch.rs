@@ -257,8 +257,7 @@ impl Dispatch {
     /// and however many objects it has. None if there is none to check now. Whatever fails stays aside, and is tried again.
     pub async fn check_aside(&self, grant: &Grant, aside: &mut Aside) -> Result<Option<Batch>, DispatchError> {
         const QUERY: &str = "aside_syncsets";
-        const TEXT: &str =
-            "select g.syncset::text, g.namespace, g.checked from towline_claim k join towline_guard g on g.checked < 0 and -g.checked <= k.cursor \
+        const TEXT: &str = "select g.syncset::text, g.namespace, g.checked from towline_claim k join towline_guard g on g.checked < 0 and -g.checked <= k.cursor \
              where k.name = 'dispatcher' order by g.checked desc";
         let rows = self.database.all(QUERY, TEXT, &[]).await?;
         let now = Instant::now();
