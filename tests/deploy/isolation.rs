@@ -50,6 +50,8 @@ fn every_pod_has_a_policy_that_lets_nobody_in_but_prometheus_and_nothing_out_but
         let ports: Vec<&Value> = elements(&pod["spec"]["containers"])
             .iter()
             .flat_map(|container| elements(&container["ports"]).iter().map(|port| &port["name"]))
+            // The API of a trial listens on loopback alone, where a port-forward reaches it.
+            .filter(|port| *port != "api" || file != "deploy/syncsets/trial")
             .collect();
         let admitted: Vec<&Value> = elements(&policy["ingress"])
             .iter()
