@@ -673,7 +673,7 @@ try {
   answers = {'/fleet/v1/selectorsyncsets/': () => ({refused: 403, error: 'this needs read in all namespaces'}), ...fleetAnswers};
   await open('#/syncset/SelectorSyncSet/monitoring', '/fleet/ui/');
   await text('It is gone, or this token may not read it.');
-  await page.getByRole('table', {name: 'Its clusters'}).getByRole('row', {name: /^team-a\/c4/}).waitFor();
+  await page.getByRole('table', {name: 'Its clusters'}).getByRole('row', {name: /^team-a\/c4 /}).waitFor();
   assert.equal(await page.getByRole('alert').innerText(), '');
   await look('fleet-syncset-not-read');
   answers = {'/fleet/v1/': () => ({refused: 401, error: 'a token is required'})};
