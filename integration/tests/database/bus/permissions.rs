@@ -142,7 +142,20 @@ fn the_documented_permissions_are_enough_and_one_that_is_missing_is_named_and_wo
             create_unreachable(&mut replica.client(), &format!("c{clusters}")).await;
             for connection in CONNECTIONS {
                 if refused.contains(&connection) {
-                    stands(&replica, connection, "away", "ACCESS_REFUSED").await;
+                    // A hint for which there was no connection yet was not sent, and so not refused: then there is another one.
+                    eventually(format!("{connection} to be refused"), LIMIT, async || {
+                        let section =
+                            replica.towline().admin().section("hub").await.map_err(|error| error.to_string())?;
+                        let found = find(&section, "connections").unwrap_or_default()[connection].clone();
+                        if found["state"] == "away" && found.to_string().contains("ACCESS_REFUSED") {
+                            return Ok(());
+                        }
+                        clusters += 1;
+                        create_unreachable(&mut replica.client(), &format!("c{clusters}")).await;
+                        Err(found.to_string())
+                    })
+                    .await
+                    .unwrap();
                 } else {
                     stands(&replica, connection, "ready", "").await;
                 }
