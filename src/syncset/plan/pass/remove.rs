@@ -5,7 +5,6 @@
 //! remembers it until then. It belongs to a syncset that has the outer object, and goes with the row of that.
 
 use std::collections::BTreeSet;
-use std::collections::btree_map::Entry;
 
 use jiff::SignedDuration;
 use uuid::Uuid;
@@ -68,8 +67,7 @@ impl Pass {
             return Ok(());
         }
         if let Some(failure) = self.progress.removals.get(&place) {
-            let failure = failure.clone();
-            self.note_deletion_failure(removal.syncset, failure);
+            self.deletion_failures.entry(removal.syncset).or_insert(failure.clone());
             return Ok(());
         }
         let key = (removal.api_version.clone(), removal.object.kind.clone());
@@ -208,7 +206,7 @@ impl Pass {
 
     fn keep_row(&mut self, removal: &Removal, message: &str) {
         let failure = failure::of_deletion(&removal.api_version, &removal.object, message);
-        self.note_deletion_failure(removal.syncset, failure);
+        self.deletion_failures.entry(removal.syncset).or_insert(failure);
     }
 
     /// Gives up a deletion that the cluster has refused: a pass that continues this one does not try it again.
@@ -219,15 +217,6 @@ impl Pass {
     fn fail_removal(&mut self, removal: &Removal, failure: Failure) {
         self.progress.removals.insert((removal.object.clone(), removal.syncset), failure.clone());
         self.deletion_failures.entry(removal.syncset).or_insert(failure);
-    }
-
-    /// The first one counts; but what is tried again comes before what only somebody can mend, since it says when the syncset is tried next.
-    fn note_deletion_failure(&mut self, syncset: Uuid, failure: Failure) {
-        match self.deletion_failures.entry(syncset) {
-            Entry::Occupied(mut first) if first.get().reason == Reason::NotDeleted => _ = first.insert(failure),
-            Entry::Occupied(_) => {}
-            Entry::Vacant(none) => _ = none.insert(failure),
-        }
     }
 
     /// Why a syncset has not deleted something, with how many objects stay like the one that is named.

@@ -283,15 +283,6 @@ fn what_somebody_has_made_of_an_object_keeps_it_and_is_a_failure_until_that_is_o
     pass(&mut world, &mut store, &[base().maps(&["a"])], true);
     assert!(store.applied.values().all(|row| row.gone == 0 && row.wanted));
     assert_eq!(store.results[&base().id].failure, None);
-    // What is tried again is told before what only somebody can mend.
-    let (namespace, within) = (object("", "Namespace", "", "n"), object("", "ConfigMap", "n", "x"));
-    let sets = [base().objects(&[map("a"), namespace]), set(SelectorSyncSet, "other").objects(&[within])];
-    let (mut world, mut store) = with(&sets);
-    world.objects.get_mut(&map("a")).expect("there").labels.clear();
-    for is_full in [false, true] {
-        pass(&mut world, &mut store, &sets[1..], is_full);
-        assert_eq!(failure(&store, base().id).0, Reason::DeletionFailed);
-    }
     // Of several it says how many.
     let (mut world, mut store) = with(&[base().maps(&["a", "b", "c"])]);
     world.objects.values_mut().for_each(|object| object.labels.clear());
