@@ -43,13 +43,18 @@ function instead({status, path}) {
 const before = new Map();
 const placeOf = (after) => `${location.hash.split('?')[0]} ${after}`;
 
-function paths({parts: [view, namespace, name, more], parameters}) {
+/** The path of a syncset's document. */
+const documentOf = ({parts: [, kind, name, more]}) =>
+  `../v1/${[kind === 'SyncSet' ? 'syncsets' : 'selectorsyncsets', name, more].filter(Boolean).map(encodeURIComponent).join('/')}`;
+
+function paths(route) {
+  const {parts: [view, namespace, name, more], parameters} = route;
   if (view === 'syncset' || view === 'rollout') {
-    const at = [namespace === 'SyncSet' ? 'syncsets' : 'selectorsyncsets', name, more].filter(Boolean).map(encodeURIComponent).join('/');
-    if (view === 'rollout') return {syncset: `../v1/${at}`, rollout: `../v1/${at}/rollout`};
+    const at = documentOf(route);
+    if (view === 'rollout') return {syncset: at, rollout: `${at}/rollout`};
     const {outcome, text, after} = parameters;
     const of = [namespace, name, more].filter(Boolean).join('/');
-    return {...(without.has(`../v1/${at}`) ? {} : {syncset: `../v1/${at}`}),
+    return {...(without.has(at) ? {} : {syncset: at}),
       ...(isPlain ? {} : {[`of ${of}`]: `../v1/fleet/clusters${queryOf({syncset: of, outcome, text, limit: ROWS, continue: after})}`})};
   }
   if (view === 'cluster') {
@@ -269,7 +274,7 @@ function syncset(route, data, page) {
   const link = html`<p><a href="#/">All clusters</a></p>`;
   // Of one that is gone deletions may be held.
   const where = place === 'syncset' && !isPlain ? tried(route, data[`of ${kind}/${name}`], read?.value.status?.health, page) : nothing;
-  if (!read) return html`${link}<h2>${kind} ${name}</h2><p>${without.size ? 'It is gone, or this token may not read it.' : 'Nothing has been read of it.'}</p>${where}`;
+  if (!read) return html`${link}<h2>${kind} ${name}</h2><p>${without.has(documentOf(route)) ? 'It is gone, or this token may not read it.' : 'Nothing has been read of it.'}</p>${where}`;
   const {health, rollout: inShort} = read.value.status ?? {};
   return html`${link}
     <h2>${kind} ${name}</h2>
