@@ -113,7 +113,15 @@ the names of keys are checked before, by values.schema.json.
 {{- range $passwords -}}
 {{- $faults = append $faults (printf "%s: contains a password, which everybody could read in a ConfigMap; put the whole URL into a Secret, and name that in existingSecrets" .) -}}
 {{- end -}}
+{{- $variables := dict -}}
+{{- if or $secrets.adminToken.name (dig "daemon" "admin_token_file" "" $config) -}}
+{{- $_ := set $variables "TOWLINE_ADMIN_TOKEN_FILE" "the chart, from existingSecrets.adminToken or config.daemon.admin_token_file" -}}
+{{- end -}}
 {{- range $index, $variable := .Values.extraEnv -}}
+{{- with get $variables $variable.name -}}
+{{- $faults = append $faults (printf "extraEnv[%d].name: %s is set by %s; of two values one would be ignored" $index $variable.name .) -}}
+{{- end -}}
+{{- $_ := set $variables $variable.name (printf "extraEnv[%d]" $index) -}}
 {{- if include "towline.passwords" (dict "path" "extraEnv" "value" ($variable.value | default "")) -}}
 {{- $faults = append $faults (printf "extraEnv[%d].value: contains a password, which everybody could read in the Deployment; use existingSecrets, or valueFrom.secretKeyRef" $index) -}}
 {{- end -}}

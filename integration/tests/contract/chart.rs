@@ -395,6 +395,16 @@ fn what_is_mistyped_is_refused_with_its_path() {
             "extraEnv[0].name=TOWLINE__DAEMON__SHUTDOWN_GRACE,extraEnv[0].value=5m",
             "extraEnv[0].name: TOWLINE__DAEMON__SHUTDOWN_GRACE would go before what the chart derives",
         ),
+        (
+            "edge",
+            "existingSecrets.adminToken.name=x,extraEnv[0].name=TOWLINE_ADMIN_TOKEN_FILE,extraEnv[0].value=/x",
+            "extraEnv[0].name: TOWLINE_ADMIN_TOKEN_FILE is set by the chart, from existingSecrets.adminToken",
+        ),
+        (
+            "edge",
+            "extraEnv[0].name=X,extraEnv[0].value=a,extraEnv[1].name=X,extraEnv[1].value=b",
+            "extraEnv[1].name: X is set by extraEnv[0]; of two values one would be ignored",
+        ),
         ("inventory", "serviceAccount.create=false", "serviceAccount.name: missing; without it, the roles"),
         ("rabbitmq", "existingSecrets.broker.name=", "existingSecrets.broker.name: missing"),
         ("rabbitmq", "config.hub.bus=postgres", "config.hub.bus: has to be amqp"),
