@@ -47,7 +47,7 @@ for tool in cargo-auditable cargo-cyclonedx mdbook; do
 done
 for architecture in $platforms; do hack/release/trial.sh emulator "$architecture" >/dev/null; done
 
-readonly work=$PWD/target/dist
+readonly work=$PWD/target/dist built=$PWD/target/dist-build
 rm -rf "$work"
 mkdir -p "$work/source" "$work/dist"
 git archive HEAD | tar -x -C "$work/source"
@@ -67,13 +67,14 @@ build() { # architecture
     (
         cd "$work/source"
         # Paths of this machine are no part of the binary. Backtraces keep their names.
-        export RUSTFLAGS="--remap-path-prefix=$work/source=. --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=cargo"
-        CARGO_TARGET_DIR=$work/../dist-build CARGO_PROFILE_RELEASE_STRIP=debuginfo \
+        # What build scripts have written is in the target directory.
+        export RUSTFLAGS="--remap-path-prefix=$work/source=. --remap-path-prefix=$built=target --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=cargo"
+        CARGO_TARGET_DIR=$built CARGO_PROFILE_RELEASE_STRIP=debuginfo \
             cargo auditable zigbuild --release --locked --package towline --bin towline --target "$target.$glibc"
         cargo cyclonedx --format json --target "$target" --manifest-path Cargo.toml --override-filename sbom
     )
     mkdir -p "$work/$1"
-    cp "$work/../dist-build/$target/release/towline" "$work/$1/"
+    cp "$built/$target/release/towline" "$work/$1/"
     sed "s|path+file://$work/source|path+file://.|g" "$work/source/sbom.json" |
         hack/release/sbom.py "$work/$1/towline" >"$work/dist/towline-$version-linux-$1.cdx.json"
 }
@@ -175,7 +176,7 @@ cp -r "$work/source/deploy/chart" "$work/chart/towline"
 archive "$work/dist/towline-$version.tgz" "$work/chart" towline
 "$helm" show chart "$work/dist/towline-$version.tgz" >/dev/null
 
-(cd "$work/dist" && find . -type f ! -name SHA256SUMS -printf '%P\0' | sort -z | xargs -0 sha256sum >"$work/SHA256SUMS")
+(cd "$work/dist" && find . -type f ! -name SHA256SUMS -printf '%P\0' | LC_ALL=C sort -z | xargs -0 sha256sum >"$work/SHA256SUMS")
 mv "$work/SHA256SUMS" "$work/dist/"
 chmod -R u=rwX,go=rX "$work/dist"
 mv "$work/dist" dist
