@@ -26,15 +26,12 @@ const OUTCOMES = ['not_applied', 'held', 'failed', 'late', 'unknown', 'progressi
 /** Whether the hub has no `[syncsets]`: it keeps documents, and knows no states. */
 let isPlain = false;
 
-/** The paths of syncsets that are gone or that the token may not read: their clusters and held deletions may be shown all the same. */
-const without = new Set();
+/** A syncset that is gone or that the token may not read: its clusters and held deletions may be shown all the same. */
+const isMissed = ({status, path}) => (status === 403 || status === 404) && /^\.\.\/v1\/(syncsets\/[^/?]+|selectorsyncsets)\/[^/?]+$/.test(path);
 
-function instead({status, path}) {
-  if ((status === 403 || status === 404) && path.match(/^\.\.\/v1\/(selector)?syncsets\//) && !without.has(path)) {
-    without.add(path);
-    return true;
-  }
-  if (isPlain || status !== 404 || !path.startsWith('../v1/fleet')) return false;
+function instead({type, path}) {
+  // What is before a hub answers 404 while no replica is there.
+  if (isPlain || type !== 'urn:towline:problem:not-found' || !path.startsWith('../v1/fleet')) return false;
   isPlain = true;
   return true;
 }
@@ -54,7 +51,7 @@ function paths(route) {
     if (view === 'rollout') return {syncset: at, rollout: `${at}/rollout`};
     const {outcome, text, after} = parameters;
     const of = [namespace, name, more].filter(Boolean).join('/');
-    return {...(without.has(at) ? {} : {syncset: at}),
+    return {syncset: at,
       ...(isPlain ? {} : {[`of ${of}`]: `../v1/fleet/clusters${queryOf({syncset: of, outcome, text, limit: ROWS, continue: after})}`})};
   }
   if (view === 'cluster') {
@@ -273,8 +270,8 @@ function syncset(route, data, page) {
   const name = names.join('/');
   const link = html`<p><a href="#/">All clusters</a></p>`;
   // Of one that is gone deletions may be held.
-  const where = place === 'syncset' && !isPlain ? tried(route, data[`of ${kind}/${name}`], read?.value.status?.health, page) : nothing;
-  if (!read) return html`${link}<h2>${kind} ${name}</h2><p>${without.has(documentOf(route)) ? 'It is gone, or this token may not read it.' : 'Nothing has been read of it.'}</p>${where}`;
+  const where = place === 'syncset' && !isPlain ? tried(route, data[`of ${kind}/${name}`], read?.value?.status?.health, page) : nothing;
+  if (!read?.value) return html`${link}<h2>${kind} ${name}</h2><p>${read ? 'It is gone, or this token may not read it.' : 'Nothing has been read of it.'}</p>${where}`;
   const {health, rollout: inShort} = read.value.status ?? {};
   return html`${link}
     <h2>${kind} ${name}</h2>
@@ -389,4 +386,4 @@ function cluster(namespace, name, {sync, cluster: states}, {health: only = ''}, 
     <p>More of one object: <code>towline explain ${namespace}/${name} KIND/NAMESPACE/NAME</code></p>`;
 }
 
-start({title: () => 'Towline fleet', every: 15_000, paths, view, instead});
+start({title: () => 'Towline fleet', every: 15_000, paths, view, instead, isMissed});

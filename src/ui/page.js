@@ -12,10 +12,12 @@ let token = '';
 
 /** An answer that is an error. */
 class Refusal extends Error {
-  constructor(path, status, message) {
-    super(message);
+  constructor(path, status, body) {
+    super(String(body?.error ?? body?.title ?? `the server answered ${status}`));
     this.path = path;
     this.status = status;
+    // Of a hub: what kind of problem it is. Something before it gives none.
+    this.type = body?.type;
   }
 }
 
@@ -31,7 +33,7 @@ export async function ask(path, {method = 'GET', signal} = {}) {
   });
   const body = await answer.json().catch(() => null);
   if (!answer.ok || body === null) {
-    throw new Refusal(path, answer.status, String(body?.error ?? body?.title ?? `the server answered ${answer.status}`));
+    throw new Refusal(path, answer.status, body);
   }
   return body;
 }
@@ -41,8 +43,9 @@ export async function ask(path, {method = 'GET', signal} = {}) {
  *
  * `paths(route)` names what is needed for a view, `view(route, data, page)` makes it. While the page is hidden nothing is asked; after
  * failures the next attempt comes later and later. `instead(error)` says whether the page asks for something else since an answer was this error.
+ * `isMissed(error)` says whether the view shows this one: its value is null until the next answer.
  */
-export function start({title, every, paths, view, footer = '', instead = () => false}) {
+export function start({title, every, paths, view, footer = '', instead = () => false, isMissed = () => false}) {
   const root = document.querySelector('#page');
   let route = routeOf(location.hash);
   const data = {};
@@ -64,7 +67,10 @@ export function start({title, every, paths, view, footer = '', instead = () => f
     running = control;
     const wanted = Object.entries(paths(route));
     const answers = wanted.map(async ([name, path]) => {
-      const value = await ask(path, {signal: control.signal});
+      const value = await ask(path, {signal: control.signal}).catch((refusal) => {
+        if (!isMissed(refusal)) throw refusal;
+        return null;
+      });
       data[name] = {path, value, at: Date.now()};
     });
     const errors = (await Promise.allSettled(answers)).filter((one) => one.status === 'rejected').map(({reason}) => reason);
