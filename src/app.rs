@@ -385,12 +385,6 @@ mod tests {
         assert_eq!(found, drawn());
     }
 
-    #[test]
-    fn the_crate_s_documentation_has_the_same_drawing() {
-        let of_crate: String = drawing().lines().flat_map(|line| ["//! ", line, "\n"]).collect();
-        assert!(include_str!("lib.rs").contains(&of_crate), "src/lib.rs should have\n{of_crate}");
-    }
-
     /// Asks until an answer has this status; an error with the last answer where none has.
     async fn health_is(status: &str, address: SocketAddr) -> Result<(), String> {
         let begun = Instant::now();
