@@ -1,15 +1,15 @@
 //! The poller of a family: an actor that reads the reports of leaf hubs from the database, and writes them to the hub.
 //!
-//! [`Poller`] outlives restarts of the actor. No module imports a later one of this list:
-//! - `hub_watches`, `owned_index`: the watches of a family, the keys that they show, the objects that a hub
-//!   object owns;
-//! - `row_state`, `table`, `write`: the state of each row of `spec`, and the requests that write a change;
-//! - `family_guard`: what a pass may clear;
-//! - `report`: what operators see;
-//! - `state`: the parts that all runs work with, and the state of one run: the table, the mailbox, how the last pass ended;
-//! - `apply`: compares desired fields with the objects in the caches, and writes the differences;
-//! - `pass`: one pass, and the recheck of some rows between passes;
-//! - `actor`: begins the passes.
+//! [`Poller`] outlives restarts of the actor. In the order of time, which is a good one to read it in:
+//!
+//! 1. `actor` begins a pass: after the interval, a notification, or what another writer has edited.
+//! 2. `pass` is one pass: it detects what has changed, checks the hub, reads the changed rows and rolls them up. Between passes it rechecks some rows.
+//! 3. `family_guard` says what the pass may clear.
+//! 4. `apply` compares the fields with the objects in the caches (`hub_watches`, `owned_index`), and `write` sends the differences.
+//! 5. `row_state` is what is known of a row of `spec` after that, and `table` has it of all rows.
+//! 6. `report` is what operators see of it.
+//!
+//! `state` has what all of them work with: the parts that outlive a run, and the state of one run.
 
 mod actor;
 mod apply;
