@@ -40,8 +40,8 @@ pub mod documents {
     pub use crate::documents::{
         Author, BlockingPool, Broker, BusObserver, Change, ClaimLimits, ClaimMix, ClaimOrder, ClaimSlot, ClaimSlots,
         Claims, Compacted, Compaction, ConnectionState, Continue, Counts, Document, Ending, Entry, Event, Expected,
-        Fields, Filter, Finished, Grant, Holder, Item, Keeps, Key, Keyring, Kind, LargeSlots, Leadership, ListError,
-        ListQuery, Migrated, Object, OpenError, Outcome, Page, Problem, ProblemKind, Purpose, Quota, Role, Row, SCHEMA,
+        Fields, Filter, Grant, Holder, Item, Keeps, Key, Keyring, Kind, LargeSlots, Leadership, ListError, ListQuery,
+        Migrated, Object, OpenError, Outcome, Page, Problem, ProblemKind, Purpose, Quota, Role, Row, RowEnd, SCHEMA,
         SlotOwner, Store, Tail, Template, TextBudget, Usage, Watch, WatchQuery, Work, WorkClaim, WorkConsumer, WorkEnd,
         WorkQueue, WriteError, Writer, WriterHandle, compact, list, list_json, migrate, open, renumber,
     };
@@ -95,7 +95,7 @@ pub mod syncset {
     pub mod dispatch {
         pub use crate::syncset::run::dispatch::{
             Aside, Batch, Dispatch, DispatchError, DispatchObserver, Dispatcher, Rollouts, SuspendedSyncset, approve,
-            suspended,
+            being_counted, suspended,
         };
     }
     pub mod kubeconfig {
@@ -155,7 +155,7 @@ pub mod syncset {
         pub use crate::syncset::run::rollouts::{Order, OrderError, carry_out, sent_again};
     }
     pub mod store {
-        pub use crate::syncset::run::store::{ClusterUpdate, Lacking, MOST_ROWS, PassStore, StoreError};
+        pub use crate::syncset::run::store::{ClusterUpdate, Lacking, MOST_ROWS, PassStore, StoreError, TooLarge};
     }
     pub mod work {
         pub use crate::syncset::run::work::{

@@ -1,6 +1,6 @@
 //! The hub's documents: their kinds, validation, decisions, writes, lists and log, on a PostgreSQL database. No HTTP.
 //!
-//! A [`Document`] is one object of one [`Kind`]; its columns are in the database as `hub`'s specification names them. A
+//! A [`Document`] is one object of one [`Kind`], and a row of a table (`schema.rs`). A
 //! decision is pure: it takes the document as it was read, and a request, and returns what has to be written ([`Item`]). An item is
 //! written together or not at all, and only if every document in it still has the version that the decision was made from.
 //! Each write gets a version, and each version one row of the log, in the order in which they became visible.
@@ -23,7 +23,6 @@ mod claims;
 mod cluster_sync;
 mod compact;
 mod compaction;
-mod database;
 mod decide;
 mod document;
 mod facade;
@@ -60,7 +59,6 @@ pub use bus::{Broker, BusObserver, ConnectionState, Purpose, Relay};
 pub use changes::Changes;
 pub use claims::{Claims, Grant, Holder, Leadership, Role};
 pub use compaction::{Compacted, Compaction, Keeps, compact};
-pub use database::open;
 pub use decide::{Action, Context, Effect, Fresh, IfMatch, Part, Request, decide, not_found};
 pub use document::{Document, Key, Timestamp, UnreadableRow};
 pub use facade::{Documents, Done};
@@ -76,14 +74,15 @@ pub use namespace_pattern::NamespacePattern;
 pub use object::{Object, WeakObject};
 pub use operations::Operations;
 pub use patch_text::{PatchForm, PatchReader, has_owners};
-pub use problem::{Cause, Fault, Problem, ProblemKind};
+pub use problem::{Cause, Fault, PROBLEM_TYPES, Problem, ProblemKind};
 pub use restored::{IS_WHOLE, renumber};
-pub use schema::{Migrated, SCHEMA, SchemaState, migrate};
+pub use schema::{Migrated, SCHEMA, SchemaState, migrate, open};
 pub use selected::{missing_clusters, selected_ids};
 pub use selector::{Parameters, label_condition, label_conditions};
 pub use shared::Shared;
 pub use slots::{CallerSlots, SlotOwner};
 pub use store::Store;
+pub use syncset_health::HAS_HEALTH;
 pub use tail::{CHANNEL as LOG_CHANNEL, EVERY as LOG_EVERY, Ending, Event, Tail, Watch, WatchQuery};
 pub use template::{Template, TextBudget};
 pub use validate::{
@@ -91,7 +90,7 @@ pub use validate::{
     is_directive, is_forbidden_kind, is_kind, is_path_segment, key_of_body, requirements_of,
 };
 pub use work::{
-    ClaimLimits, ClaimMix, ClaimOrder, ClaimSlot, ClaimSlots, Counts, Finished, Namespaces, Work, WorkConsumer,
-    WorkEnd, WorkQueue,
+    ClaimLimits, ClaimMix, ClaimOrder, ClaimSlot, ClaimSlots, Counts, Namespaces, RowEnd, Work, WorkConsumer, WorkEnd,
+    WorkQueue,
 };
 pub use writer::{WriteError, Writer, WriterHandle};

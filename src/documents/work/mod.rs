@@ -25,4 +25,4 @@ pub use consumer::WorkConsumer;
 pub use granted::Work;
 pub use namespaces::{ClaimLimits, ClaimSlot, ClaimSlots, Namespaces};
 pub use order::{ClaimMix, ClaimOrder};
-pub use queue::{Counts, Finished, WorkEnd, WorkQueue};
+pub use queue::{Counts, RowEnd, WorkEnd, WorkQueue};

@@ -163,7 +163,7 @@ pub struct WorkEnd {
 
 /// What has become of the row of a pass that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Finished {
+pub enum RowEnd {
     /// It waits until it is ready again, or was removed.
     Settled,
     /// It is ready: somebody asked for another pass meanwhile, or it was handed back.
@@ -333,19 +333,19 @@ impl WorkQueue {
     /// Ends a pass: the row becomes what `end` says, unless another pass was requested meanwhile.
     ///
     /// If it fails, the row may return when the claim ends, as if the pass had not ended.
-    pub async fn done(&self, work: Work, end: &WorkEnd) -> Result<Finished, Error> {
+    pub async fn done(&self, work: Work, end: &WorkEnd) -> Result<RowEnd, Error> {
         let wanted = work.wanted;
         let further = end.params(&wanted);
         self.end(self.patient(), work, "work_done", &DONE, &further).await
     }
 
     /// Gives work back that was not done through no fault of the cluster, so that another process may take it at once.
-    pub async fn hand_back(&self, work: Work) -> Result<Finished, Error> {
+    pub async fn hand_back(&self, work: Work) -> Result<RowEnd, Error> {
         self.end(self.database.clone(), work, "hand_back_work", HAND_BACK, &[]).await
     }
 
     /// Removes the row of a cluster that is gone.
-    pub async fn forget(&self, work: Work) -> Result<Finished, Error> {
+    pub async fn forget(&self, work: Work) -> Result<RowEnd, Error> {
         self.end(self.patient(), work, "forget_work", FORGET, &[]).await
     }
 
@@ -363,24 +363,24 @@ impl WorkQueue {
         query: &'static str,
         text: &'static str,
         further: &[Param<'_>],
-    ) -> Result<Finished, Error> {
+    ) -> Result<RowEnd, Error> {
         let (cluster, token) = (work.cluster.to_string(), work.token);
         work.release();
         let holder = self.holder.as_str();
         let own = [(&cluster as _, Type::TEXT), (&holder as _, Type::TEXT), (&token as _, Type::INT8)];
         let params: Vec<_> = own.into_iter().chain(further.iter().cloned()).collect();
         let rows = database.all(query, Text::Prepared(text), &params).await?;
-        let Some(row) = rows.first() else { return Ok(Finished::Lost) };
+        let Some(row) = rows.first() else { return Ok(RowEnd::Lost) };
         Ok(self.ended(column(query, row, 0)?))
     }
 
     /// A statement has ended a claim, and the row is ready or not.
-    pub fn ended(&self, is_ready: bool) -> Finished {
+    pub fn ended(&self, is_ready: bool) -> RowEnd {
         if is_ready {
             self.returned.notify_one();
-            Finished::Ready
+            RowEnd::Ready
         } else {
-            Finished::Settled
+            RowEnd::Settled
         }
     }
 

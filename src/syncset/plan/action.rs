@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::name::Digest;
 use super::rows::{ClusterRow, ResultRow};
+use crate::config::text::shortened;
 
 /// Pauses a cluster if it is true.
 const SYNCSET_PAUSE: &str = "hive.openshift.io/syncset-pause";
@@ -40,7 +41,7 @@ pub struct ClusterFacts {
 
 /// A syncset that is to be applied to the cluster now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Live {
+pub struct DueFacts {
     pub id: Uuid,
     /// What it would be applied with.
     pub inputs: Digest,
@@ -116,7 +117,7 @@ impl Action {
     /// those of a pass that was killed have no result.
     pub fn of(
         cluster: Option<&ClusterFacts>,
-        live: &[Live],
+        live: &[DueFacts],
         results: &[ResultRow],
         with_objects: &BTreeSet<Uuid>,
         cluster_row: Option<&ClusterRow>,
@@ -148,7 +149,7 @@ impl Action {
         let is_full = identifies || next_full.is_none_or(|next_full| next_full <= now);
         let due = live.iter().filter(|live| is_full || is_due(live, results)).map(|live| live.id).collect();
         // After a full pass it is read anyway.
-        let is_read = |live: &&Live| !is_full && live.health_at.is_some_and(|at| at <= now);
+        let is_read = |live: &&DueFacts| !is_full && live.health_at.is_some_and(|at| at <= now);
         let health = live.iter().filter(is_read).map(|live| live.id).collect();
         let known = results.iter().map(|result| result.syncset).chain(with_objects.iter().copied());
         let gone = known.filter(|syncset| !live.iter().any(|live| live.id == *syncset)).collect();
@@ -196,15 +197,20 @@ impl PassPlan {
 }
 
 /// Whether a syncset is due although no full pass is.
-fn is_due(live: &Live, results: &[ResultRow]) -> bool {
+fn is_due(live: &DueFacts, results: &[ResultRow]) -> bool {
     let result = results.iter().find(|result| result.syncset == live.id);
     result.is_none_or(|result| result.inputs != live.inputs || result.failure.is_some() || result.has_pending_deletions)
 }
 
 /// What pauses a cluster.
 fn pause(cluster: &ClusterFacts, now: Timestamp) -> Option<Pause> {
-    let reason =
-        || cluster.annotations.get(PAUSE_REASON).map(|reason| shortened(reason)).filter(|reason| !reason.is_empty());
+    let reason = || {
+        cluster
+            .annotations
+            .get(PAUSE_REASON)
+            .map(|reason| shortened(reason.trim(), LONGEST_REASON))
+            .filter(|reason| !reason.is_empty())
+    };
     if cluster.paused {
         return Some(Pause { by: "paused", until: None, is_unreadable: false, reason: reason() });
     }
@@ -226,14 +232,6 @@ pub fn hive_pauses(annotations: &BTreeMap<String, String>) -> impl Iterator<Item
     let is_set =
         |annotation: &str| annotations.get(annotation).is_some_and(|value| annotation == RELOCATE || is_true(value));
     [SYNCSET_PAUSE, RECONCILE_PAUSE, RELOCATE].into_iter().filter(move |annotation| is_set(annotation))
-}
-
-/// The beginning of a text that a user wrote, in one line.
-fn shortened(text: &str) -> String {
-    let text = text.trim();
-    let short: String =
-        text.chars().take(LONGEST_REASON).map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
-    if text.chars().nth(LONGEST_REASON).is_some() { short + "…" } else { short }
 }
 
 /// As Go's `strconv.ParseBool` reads it.
@@ -288,8 +286,8 @@ mod tests {
         SyncSetName { kind: SyncSetKind::SyncSet, namespace: "team-a".to_owned(), name: name.to_owned() }
     }
 
-    fn live(number: u8) -> Live {
-        Live { id: Uuid::from_u128(number.into()), inputs: Digest([number; 32]), health_at: None }
+    fn live(number: u8) -> DueFacts {
+        DueFacts { id: Uuid::from_u128(number.into()), inputs: Digest([number; 32]), health_at: None }
     }
 
     fn result(number: u8) -> ResultRow {
@@ -368,7 +366,7 @@ mod tests {
         let of_hive = paused(&[reason, (RELOCATE, "x")], false);
         assert_eq!(of_hive, Some(format!("paused by {RELOCATE}")), "the reason is not that of Hive's tools");
         let long = paused(&[(PAUSE_REASON, &"ä".repeat(257))], true).expect("paused");
-        assert_eq!(long, format!("paused by paused: {}…", "ä".repeat(256)));
+        assert_eq!(long, format!("paused by paused: {}…", "ä".repeat(255)));
         assert_eq!(paused(&[(PAUSE_REASON, &"ä".repeat(256))], true).expect("paused").chars().last(), Some('ä'));
     }
 
@@ -417,9 +415,10 @@ mod tests {
 
     #[test]
     fn health_is_read_at_its_time_beside_whatever_is_due_and_not_in_a_full_pass() {
-        let read = Live { health_at: Some(at(10)), ..live(1) };
-        let of =
-            |live: &[Live], now| Action::of(Some(&cluster()), live, &[result(1)], &NONE, Some(&cluster_row()), at(now));
+        let read = DueFacts { health_at: Some(at(10)), ..live(1) };
+        let of = |live: &[DueFacts], now| {
+            Action::of(Some(&cluster()), live, &[result(1)], &NONE, Some(&cluster_row()), at(now))
+        };
         assert_eq!(of(std::slice::from_ref(&read), 9), Action::InStep { until: at(10) });
         let health = BTreeSet::from([Uuid::from_u128(1)]);
         let expected = PassPlan { health, ..PassPlan::default() };
@@ -432,7 +431,7 @@ mod tests {
 
     #[test]
     fn nothing_is_read_on_a_cluster_that_is_paused_or_silent_or_has_asked_to_wait_until_that_has_ended() {
-        let read = Live { health_at: Some(at(2)), ..live(1) };
+        let read = DueFacts { health_at: Some(at(2)), ..live(1) };
         let health = BTreeSet::from([Uuid::from_u128(1)]);
         let reads = PassPlan { health, ..PassPlan::default() };
         let of = |cluster: &ClusterFacts, cluster_row: &ClusterRow, now| {

@@ -6,8 +6,8 @@
 //! 2. [`rollout`]: which clusters a change reaches first, and when others follow.
 //! 3. [`snapshot`]: what is stored of one cluster, which syncsets it has ([`matching`]), and what there is to do for it ([`action`]).
 //! 4. [`render`]: what a syncset sends to the cluster, as [`object`]s, which are compared by their [`digest`]s.
-//! 5. [`pass`]: what is sent and deleted, and in which order. [`wanted`] says which objects all syncsets of the cluster want, [`seen`] what an object on it
-//!    says of itself; [`lists`], [`unions`] and [`ownership`] help where a plain write would not do.
+//! 5. [`pass`]: what is sent and deleted, and in which order. [`wanted`] says which objects all syncsets of the cluster want. What a pass has of an object
+//!    that was read is made by [`seen`]; [`lists`], [`unions`] and [`ownership`] help where a plain write would not do.
 //! 6. [`health`]: whether what was applied works. [`retry`]: when the cluster is looked at again. [`status`]: what its `ClusterSync` shows.
 //!
 //! The words for all this: [`name`], [`spec`] (what [`parse`] reads from documents), [`rows`] (what is stored of passes), [`reason`] (why one failed).

@@ -5,13 +5,14 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::rows::ClusterRow;
+use crate::actor::Backoff;
 
 /// First wait after a failure, and the longest.
-const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(15));
+const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(15));
 /// First wait for an object that was deleted to be gone, and the longest.
-const ENDING: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
+const ENDING: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(1));
 /// First wait for a cluster that does not answer, and the longest, unless so many are silent that they have to take turns.
-const PROBE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(10));
+const PROBE: Backoff = Backoff::new(Duration::from_secs(5), Duration::from_secs(10));
 /// Between two looks at a kubeconfig that is refused: a replica that was started since may allow what it needs. It costs no connection.
 const REFUSED: Duration = Duration::from_mins(1);
 /// By how much a wait for a cluster that does not answer differs at most, so that not all are asked at once.
@@ -19,15 +20,15 @@ const PROBE_SPREAD: f64 = 0.1;
 /// By how much longer than the interval the time to the next full pass is at most.
 const FULL_SPREAD: f64 = 0.1;
 /// First wait for an API server that asks to wait, and the longest, also if it asks for more.
-const TOLD: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
+const TOLD: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(1));
 /// First wait for the dispatcher to check a deletion, and the longest.
-const UNCHECKED: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
+const UNCHECKED: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(1));
 /// A cluster of which nothing is known to be due is looked at again after that time at the latest.
 const FAR: Duration = Duration::from_hours(24);
 
 /// How a claimed cluster was left.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum LeftAs {
     /// The pass came to its end.
     Complete {
         was_full: bool,
@@ -49,7 +50,7 @@ pub enum Ended {
     Nothing { until: Option<Timestamp> },
 }
 
-impl Ended {
+impl LeftAs {
     /// Whether somebody has to go on where it was left, so that what was urgent stays so.
     pub fn goes_on(&self) -> bool {
         match self {
@@ -85,20 +86,19 @@ pub struct Next {
     pub cluster_row: ClusterRow,
 }
 
-/// `contact` is what is known of the cluster now: its identity and kubeconfig as found out in the pass. `attempts` are those with which
+/// `cluster_row` is what is known of the cluster now: its identity and kubeconfig as found out in the pass. `attempts` are those with which
 /// it was claimed, this one included. `random`, from 0 up to 1, spreads clusters that would be looked at together.
 pub fn next(
-    ended: &Ended,
+    left_as: &LeftAs,
     cluster_row: ClusterRow,
     attempts: i32,
     interval: Duration,
     now: Timestamp,
     random: f64,
 ) -> Next {
-    match ended {
-        Ended::Complete { was_full, left } => {
-            let (before, has_waited) =
-                (cluster_row.attempts, cluster_row.reachable != Some(false) && cluster_row.retry_at.is_some());
+    match left_as {
+        LeftAs::Complete { was_full, left } => {
+            let throttled = cluster_row.throttled();
             let next_full = match cluster_row.next_full {
                 Some(next_full) if !was_full => next_full,
                 // A full pass is due now, and this was none.
@@ -123,7 +123,7 @@ pub fn next(
                 None => return Next { ready_at: next_full, attempts: 0, cluster_row },
                 // Also if a full pass is due, which may be what sent too many requests. The time is stored, so that no change shortens the wait.
                 Some(Left::Throttled(told)) => {
-                    let tries = if has_waited { before.saturating_add(1) } else { 1 };
+                    let tries = throttled.saturating_add(1);
                     let wait = told_to_wait(*told, tries);
                     let ready_at = after(now, wait);
                     let (retry_at, left_at) = (Some(ready_at), Some(ready_at));
@@ -141,7 +141,7 @@ pub fn next(
                 cluster_row: ClusterRow { left_at: Some(left_at), ..cluster_row },
             }
         }
-        Ended::Interrupted => {
+        LeftAs::Interrupted => {
             let cluster_row = ClusterRow {
                 reachable: Some(true),
                 last_contact: Some(now),
@@ -152,7 +152,7 @@ pub fn next(
             };
             Next { ready_at: now, attempts: 0, cluster_row }
         }
-        Ended::Refused => {
+        LeftAs::Refused => {
             let wait = REFUSED.mul_f64(1.0 + PROBE_SPREAD * (2.0 * random - 1.0));
             // A second refusal changes nothing that is stored.
             let next_full = Some(cluster_row.next_full.unwrap_or(now));
@@ -160,12 +160,12 @@ pub fn next(
                 ClusterRow { reachable: Some(false), attempts: 0, retry_at: None, next_full, ..cluster_row };
             Next { ready_at: after(now, wait), attempts: 0, cluster_row }
         }
-        Ended::Silent { told, turn } => {
+        LeftAs::Silent { told, turn } => {
             // If it answered before, its attempts count how often it has asked to wait.
             let tries = if cluster_row.reachable == Some(true) { 1 } else { cluster_row.attempts.saturating_add(1) };
             let spread = 1.0 + PROBE_SPREAD * (2.0 * random - 1.0);
             let wait = doubled(PROBE, i32::try_from(tries).unwrap_or(i32::MAX)).mul_f64(spread);
-            let wait = wait.max((*told).min(TOLD.1)).max(*turn);
+            let wait = wait.max((*told).min(TOLD.cap)).max(*turn);
             let ready_at = after(now, wait);
             // A full pass that was asked for stays due, but no longer makes the cluster be asked at once.
             let next_full = Some(cluster_row.next_full.unwrap_or(now));
@@ -178,7 +178,7 @@ pub fn next(
             };
             Next { ready_at, attempts: 0, cluster_row }
         }
-        Ended::Nothing { until } => {
+        LeftAs::Nothing { until } => {
             Next { ready_at: until.unwrap_or_else(|| after(now, FAR)), attempts: 0, cluster_row }
         }
     }
@@ -186,13 +186,12 @@ pub fn next(
 
 /// How long a cluster is left alone that has asked for it so many times in a row.
 fn told_to_wait(told: Duration, tries: u32) -> Duration {
-    told.min(TOLD.1).max(doubled(TOLD, i32::try_from(tries).unwrap_or(i32::MAX)))
+    told.min(TOLD.cap).max(doubled(TOLD, i32::try_from(tries).unwrap_or(i32::MAX)))
 }
 
-/// The first wait, doubled with each further attempt up to the longest.
-fn doubled((first, longest): (Duration, Duration), attempts: i32) -> Duration {
-    let doublings = u32::try_from(attempts.saturating_sub(1)).unwrap_or(0).min(30);
-    first.saturating_mul(1 << doublings).min(longest)
+/// The wait after so many attempts.
+fn doubled(backoff: Backoff, attempts: i32) -> Duration {
+    backoff.longest(u32::try_from(attempts.saturating_sub(1)).unwrap_or(0))
 }
 
 pub fn after(now: Timestamp, wait: Duration) -> Timestamp {
@@ -225,13 +224,13 @@ mod tests {
         }
     }
 
-    fn of(ended: &Ended, attempts: i32, random: f64) -> Next {
-        next(ended, cluster_row(), attempts, INTERVAL, at(0), random)
+    fn of(left_as: &LeftAs, attempts: i32, random: f64) -> Next {
+        next(left_as, cluster_row(), attempts, INTERVAL, at(0), random)
     }
 
     #[test]
     fn a_completed_pass_waits_for_the_full_one_and_forgets_that_the_cluster_was_silent() {
-        let next = of(&Ended::Complete { was_full: false, left: None }, 3, 0.9);
+        let next = of(&LeftAs::Complete { was_full: false, left: None }, 3, 0.9);
         let expected = ClusterRow {
             reachable: Some(true),
             last_contact: Some(at(0)),
@@ -245,7 +244,7 @@ mod tests {
     #[test]
     fn the_next_full_pass_is_up_to_a_tenth_later_than_the_interval() {
         for (random, second) in [(0.0, 7200), (0.5, 7560), (0.999_999, 7919)] {
-            let next = of(&Ended::Complete { was_full: true, left: None }, 1, random);
+            let next = of(&LeftAs::Complete { was_full: true, left: None }, 1, random);
             assert_eq!((next.ready_at.as_second(), next.cluster_row.last_full), (at(second).as_second(), Some(at(0))));
             assert_eq!(next.cluster_row.next_full, Some(next.ready_at));
         }
@@ -253,7 +252,7 @@ mod tests {
 
     #[test]
     fn failures_are_retried_after_a_second_doubling_to_a_quarter_of_an_hour() {
-        let left = Ended::Complete { was_full: false, left: Some(Left::Failing) };
+        let left = LeftAs::Complete { was_full: false, left: Some(Left::Failing) };
         let waits: Vec<_> = [1, 2, 3, 10, 11, 60].map(|attempts| of(&left, attempts, 0.5).ready_at).into();
         assert_eq!(waits, [at(1), at(2), at(4), at(512), at(900), at(900)]);
         assert_eq!(of(&left, 7, 0.5).attempts, 7, "the queue counts on, until a request resets it");
@@ -263,24 +262,24 @@ mod tests {
 
     #[test]
     fn what_is_left_to_its_time_is_tried_then_and_no_attempt_is_counted_meanwhile() {
-        let failed = of(&Ended::Complete { was_full: false, left: Some(Left::Failing) }, 3, 0.5);
+        let failed = of(&LeftAs::Complete { was_full: false, left: Some(Left::Failing) }, 3, 0.5);
         assert_eq!((failed.ready_at, failed.cluster_row.left_at), (at(4), Some(at(4))));
-        let later = Ended::Complete { was_full: false, left: Some(Left::Later(at(4))) };
+        let later = LeftAs::Complete { was_full: false, left: Some(Left::Later(at(4))) };
         let read = next(&later, failed.cluster_row, 3, INTERVAL, at(2), 0.5);
         assert_eq!((read.ready_at, read.attempts, read.cluster_row.left_at), (at(4), 3, Some(at(4))));
-        let done = next(&Ended::Complete { was_full: false, left: None }, read.cluster_row, 4, INTERVAL, at(4), 0.5);
+        let done = next(&LeftAs::Complete { was_full: false, left: None }, read.cluster_row, 4, INTERVAL, at(4), 0.5);
         assert_eq!((done.attempts, done.cluster_row.left_at), (0, None));
     }
 
     #[test]
     fn what_is_deleted_and_not_gone_is_looked_at_each_minute_in_the_end() {
-        let left = Ended::Complete { was_full: false, left: Some(Left::Ending) };
+        let left = LeftAs::Complete { was_full: false, left: Some(Left::Ending) };
         let waits: Vec<_> = [1, 2, 6, 7, 60].map(|attempts| of(&left, attempts, 0.5).ready_at).into();
         assert_eq!(waits, [at(1), at(2), at(32), at(60), at(60)]);
     }
 
-    fn told(seconds: u64) -> Ended {
-        Ended::Complete { was_full: false, left: Some(Left::Throttled(Duration::from_secs(seconds))) }
+    fn told(seconds: u64) -> LeftAs {
+        LeftAs::Complete { was_full: false, left: Some(Left::Throttled(Duration::from_secs(seconds))) }
     }
 
     #[test]
@@ -314,10 +313,10 @@ mod tests {
         }
         assert_eq!(waits, [1, 2, 4, 9, 16, 32, 60, 60].map(at));
         let ended =
-            next(&Ended::Complete { was_full: false, left: None }, cluster_row.clone(), 1, INTERVAL, at(0), 0.5);
+            next(&LeftAs::Complete { was_full: false, left: None }, cluster_row.clone(), 1, INTERVAL, at(0), 0.5);
         assert_eq!(next(&told(0), ended.cluster_row, 1, INTERVAL, at(0), 0.5).ready_at, at(1));
         // Silence is not more of the same.
-        let silence = Ended::Silent { told: Duration::ZERO, turn: Duration::ZERO };
+        let silence = LeftAs::Silent { told: Duration::ZERO, turn: Duration::ZERO };
         let silent = next(&silence, cluster_row, 1, INTERVAL, at(0), 0.5);
         assert_eq!((silent.ready_at, silent.cluster_row.attempts), (at(5), 1));
         assert_eq!(next(&told(0), silent.cluster_row, 1, INTERVAL, at(0), 0.5).ready_at, at(1));
@@ -326,7 +325,7 @@ mod tests {
     #[test]
     fn a_silent_cluster_that_asks_to_wait_is_asked_no_earlier() {
         for (seconds, tries, expected) in [(30, 0, 30), (3, 6, 10), (3600, 0, 60)] {
-            let silent = Ended::Silent { told: Duration::from_secs(seconds), turn: Duration::ZERO };
+            let silent = LeftAs::Silent { told: Duration::from_secs(seconds), turn: Duration::ZERO };
             let before = ClusterRow { reachable: Some(false), attempts: tries, ..cluster_row() };
             let next = next(&silent, before, 1, INTERVAL, at(0), 0.5);
             assert_eq!((next.ready_at, next.cluster_row.retry_at), (at(expected), Some(at(expected))));
@@ -335,7 +334,7 @@ mod tests {
 
     #[test]
     fn deletions_that_were_not_checked_are_looked_at_a_second_later_and_each_minute_in_the_end() {
-        let left = Ended::Complete { was_full: false, left: Some(Left::Unchecked) };
+        let left = LeftAs::Complete { was_full: false, left: Some(Left::Unchecked) };
         for (attempts, second) in [(1, 1), (2, 2), (9, 60)] {
             let next = of(&left, attempts, 0.5);
             assert_eq!((next.ready_at, next.attempts), (at(second), attempts));
@@ -344,13 +343,13 @@ mod tests {
 
     #[test]
     fn an_interrupted_pass_goes_on_at_once() {
-        let next = of(&Ended::Interrupted, 5, 0.5);
+        let next = of(&LeftAs::Interrupted, 5, 0.5);
         assert_eq!((next.ready_at, next.attempts, next.cluster_row.next_full), (at(0), 0, Some(at(7000))));
     }
 
     #[test]
     fn a_silent_cluster_is_asked_after_5_and_then_each_10_seconds_with_a_tenth_of_spread_or_when_its_turn_comes() {
-        let silent = Ended::Silent { told: Duration::ZERO, turn: Duration::ZERO };
+        let silent = LeftAs::Silent { told: Duration::ZERO, turn: Duration::ZERO };
         let wait = |tries, random| {
             let next = next(&silent, ClusterRow { attempts: tries, ..cluster_row() }, 1, INTERVAL, at(0), random);
             assert_eq!((next.cluster_row.reachable, next.cluster_row.attempts), (Some(false), tries + 1));
@@ -363,7 +362,7 @@ mod tests {
             assert!((wait(tries, 1.0) - 1.1 * seconds).abs() < 0.001, "{tries}");
         }
         let turn = |seconds| {
-            let ended = Ended::Silent { told: Duration::ZERO, turn: Duration::from_secs(seconds) };
+            let ended = LeftAs::Silent { told: Duration::ZERO, turn: Duration::from_secs(seconds) };
             of(&ended, 1, 0.5).ready_at
         };
         assert_eq!([turn(3), turn(47)], [at(10), at(47)], "many that are silent take turns");
@@ -372,19 +371,19 @@ mod tests {
     #[test]
     fn a_refused_kubeconfig_is_read_again_each_minute_and_a_resync_that_failed_is_not_one_for_ever() {
         let resync = ClusterRow { next_full: None, ..cluster_row() };
-        let refused = next(&Ended::Refused, resync, 1, INTERVAL, at(0), 0.5);
+        let refused = next(&LeftAs::Refused, resync, 1, INTERVAL, at(0), 0.5);
         assert_eq!(
             (refused.ready_at, refused.cluster_row.retry_at, refused.cluster_row.next_full),
             (at(60), None, Some(at(0)))
         );
-        let again = next(&Ended::Refused, refused.cluster_row.clone(), 1, INTERVAL, at(60), 0.5);
+        let again = next(&LeftAs::Refused, refused.cluster_row.clone(), 1, INTERVAL, at(60), 0.5);
         assert_eq!((again.ready_at, again.cluster_row), (at(120), refused.cluster_row), "nothing to store");
     }
 
     #[test]
     fn a_cluster_with_nothing_to_do_keeps_what_is_stored() {
-        let until = Ended::Nothing { until: Some(at(33)) };
+        let until = LeftAs::Nothing { until: Some(at(33)) };
         assert_eq!(of(&until, 1, 0.5), Next { ready_at: at(33), attempts: 0, cluster_row: cluster_row() });
-        assert_eq!(of(&Ended::Nothing { until: None }, 1, 0.5).ready_at, at(86_400));
+        assert_eq!(of(&LeftAs::Nothing { until: None }, 1, 0.5).ready_at, at(86_400));
     }
 }

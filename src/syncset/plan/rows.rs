@@ -109,7 +109,7 @@ pub struct ClusterRow {
     pub last_full: Option<Timestamp>,
     /// When the next full pass is due; none if it is due now.
     pub next_full: Option<Timestamp>,
-    /// Failed tries in a row.
+    /// Failed tries in a row: in vain, or if it answers, [throttled](Self::throttled).
     pub attempts: u32,
     /// A cluster that does not answer is not asked before this time, whatever changes; none if its kubeconfig is refused, which each reconcile
     /// reads again.
@@ -124,6 +124,11 @@ impl ClusterRow {
     pub fn identified(self, identity: Option<String>) -> Self {
         let home = self.home.or_else(|| identity.clone());
         Self { identity, home, ..self }
+    }
+
+    /// How many passes in a row have met a 429. None since then has ended without one.
+    pub fn throttled(&self) -> u32 {
+        if self.reachable != Some(false) && self.retry_at.is_some() { self.attempts } else { 0 }
     }
 
     /// Whether this identity is another one than that of the cluster to which the document led first.

@@ -65,6 +65,8 @@ pub struct Snapshot {
     pub with_applied: BTreeSet<Uuid>,
     /// None before the first pass has ended.
     pub cluster_row: Option<ClusterRow>,
+    /// Whether it is noted that no pass could begin, which is over: this was read.
+    pub has_failure: bool,
     /// How often a full pass was demanded; what is stored with what has come of the pass.
     pub resyncs: i64,
     /// The document of the same namespace that owns the cluster, if that is another one.
@@ -223,7 +225,7 @@ impl Plan {
         let mut live: Vec<LiveSyncset> = snapshot.candidates.iter().filter_map(of_candidate).collect();
         live.sort_by(|left, right| left.header.name.cmp(&right.header.name));
         leave_out(&mut live);
-        let wanted: Vec<action::Live> = live.iter().map(|live| live.as_live(snapshot)).collect();
+        let wanted: Vec<action::DueFacts> = live.iter().map(|live| live.due_facts(snapshot)).collect();
         let action = Action::of(
             facts.as_ref(),
             &wanted,
@@ -420,7 +422,7 @@ fn unread(identity: Identity) -> Header {
 }
 
 impl LiveSyncset {
-    fn as_live(&self, snapshot: &Snapshot) -> action::Live {
+    fn due_facts(&self, snapshot: &Snapshot) -> action::DueFacts {
         let id = &self.header.id;
         let result = snapshot.results.iter().find(|result| result.syncset == *id);
         let last_full = snapshot.cluster_row.as_ref().and_then(|cluster_row| cluster_row.last_full);
@@ -435,7 +437,7 @@ impl LiveSyncset {
         let is_reread = is_applied && read.is_some_and(|read| read.is_of(self.inputs) && is_before(read));
         let reread = is_reread.then_some(snapshot.at);
         let due = is_read.then(|| reread.or(health::due(self.inputs, result, read, last_full)));
-        action::Live { id: *id, inputs: self.inputs, health_at: due.flatten() }
+        action::DueFacts { id: *id, inputs: self.inputs, health_at: due.flatten() }
     }
 
     /// The secrets that it may copy. Their facts are needed for its inputs, and their data when it is rendered.

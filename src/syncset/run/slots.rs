@@ -21,10 +21,9 @@ use crate::documents::{ClaimOrder, ClaimSlot, ClaimSlots, Namespaces, Work};
 const FOR_OTHERS: usize = 4;
 /// Slots to connect, for each slot to work.
 const CONNECTING: usize = 4;
-/// Slots to ask a silent cluster, for each slot to work: while one does not answer, nothing is done but to wait for 5 s.
+/// Slots to ask a silent cluster, for each slot to work: while one does not answer, nothing is done but to wait for 5 s. So more of them become free each
+/// second than clusters are asked.
 const PROBING: usize = 8;
-/// A slot to ask a silent cluster is held for so long before anything is known: until a cluster that does not answer is given up.
-const FIRST_HOLD: Duration = Duration::from_secs(5);
 /// So many silent clusters are asked each second, for each slot to work, also if they refuse at once: each costs a claim, a snapshot and a
 /// write. Of as many as that in [`LONGEST_WAIT`], each one that is back is found out within a minute.
 const EACH_SECOND: u32 = 1;
@@ -37,36 +36,22 @@ const SHORTEST_WAIT: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub struct Slots {
     connecting: ClaimSlots,
-    probing: Arc<Probing>,
-    /// For clusters for which somebody has requested a pass.
-    demanded: Arc<Probing>,
+    probing: ClaimSlots,
+    /// For silent clusters for which somebody has requested a pass.
+    demanded: ClaimSlots,
+    /// The lock is held for one decision, by tasks of one runtime.
+    appointments: Arc<Mutex<Appointments>>,
     slow: ClaimSlots,
     working: Arc<Working>,
 }
 
-/// A slot to ask a silent cluster, until it is dropped.
-pub struct ProbeSlot {
-    _slot: ClaimSlot,
-    held_since: Instant,
-    probing: Arc<Probing>,
-}
-
-/// The slots to ask silent clusters. The lock is held for one decision, by tasks of one runtime.
-struct Probing {
-    slots: ClaimSlots,
-    appointments: Mutex<Appointments>,
-}
-
 /// When silent clusters are to come back: those that were asked in vain, and those that have found no slot. Nobody keeps a slot for a cluster: one
-/// that comes back and finds none gets another appointment. So appointments are a quarter farther apart than slots become free. Where
-/// n namespaces have some, those of each are n times as far apart: nobody waits behind the clusters of others.
+/// that comes back and finds none gets another appointment. Where n namespaces have some, those of each are n times as far apart: nobody waits behind
+/// the clusters of others.
 #[derive(Debug)]
 struct Appointments {
-    /// Of a namespace that is alone.
-    slots: u32,
-    /// How far apart they are at least.
+    /// How far apart they are of a namespace that is alone.
     apart: Duration,
-    average_hold: Duration,
     /// The last one of each namespace that has some.
     last: BTreeMap<Arc<str>, Instant>,
 }
@@ -111,8 +96,9 @@ impl Slots {
         };
         Self {
             connecting: ClaimSlots::new(most.saturating_mul(CONNECTING)),
-            probing: Arc::new(Probing::new(most.saturating_mul(PROBING), most)),
-            demanded: Arc::new(Probing::new(most, most)),
+            probing: ClaimSlots::new(most.saturating_mul(PROBING)),
+            demanded: ClaimSlots::new(most),
+            appointments: Arc::new(Mutex::new(Appointments::new(most))),
             slow: ClaimSlots::new(most),
             working: Arc::new(Working(Mutex::new(queue))),
         }
@@ -125,16 +111,14 @@ impl Slots {
 
     /// A slot to ask a silent cluster whether it answers. If none is free, after how long one is expected to be. There are further slots
     /// for what somebody has asked for.
-    pub fn probe(&self, namespace: &str, is_demanded: bool) -> Result<ProbeSlot, Duration> {
-        let own = if is_demanded { &self.demanded } else { &self.probing };
-        own.slot(namespace)
-            .or_else(|| self.probing.slot(namespace))
-            .ok_or_else(|| own.appointments.lock().next(namespace, Instant::now(), rand::random()))
+    pub fn probe(&self, namespace: &str, is_demanded: bool) -> Result<ClaimSlot, Duration> {
+        let own = is_demanded.then(|| self.demanded.try_take(namespace)).flatten();
+        own.or_else(|| self.probing.try_take(namespace)).ok_or_else(|| self.next_probe(namespace))
     }
 
     /// After how long a cluster that was asked in vain may be asked again, so that each of those that are silent is asked.
     pub fn next_probe(&self, namespace: &str) -> Duration {
-        self.probing.appointments.lock().next(namespace, Instant::now(), rand::random())
+        self.appointments.lock().next(namespace, Instant::now(), rand::random())
     }
 
     /// A slot to connect to a cluster that has answered a probe, if its namespace may have one. Else it keeps the one to probe.
@@ -175,52 +159,25 @@ impl Slots {
     }
 }
 
-impl Probing {
-    /// So many slots to ask silent clusters, for so many to work.
-    fn new(slots: usize, working: usize) -> Self {
-        let slots = slots.max(1);
-        let each_second = u32::try_from(working.max(1)).unwrap_or(u32::MAX).saturating_mul(EACH_SECOND);
-        let appointments = Appointments {
-            slots: u32::try_from(slots).unwrap_or(u32::MAX),
-            apart: Duration::from_secs(1) / each_second,
-            average_hold: FIRST_HOLD,
-            last: BTreeMap::new(),
-        };
-        Self { slots: ClaimSlots::new(slots), appointments: Mutex::new(appointments) }
-    }
-
-    fn slot(self: &Arc<Self>, namespace: &str) -> Option<ProbeSlot> {
-        let slot = self.slots.try_take(namespace)?;
-        Some(ProbeSlot { _slot: slot, held_since: Instant::now(), probing: Arc::clone(self) })
-    }
-}
-
 impl Appointments {
+    /// For so many slots to work.
+    fn new(working: usize) -> Self {
+        let each_second = u32::try_from(working.max(1)).unwrap_or(u32::MAX).saturating_mul(EACH_SECOND);
+        Self { apart: Duration::from_secs(1) / each_second, last: BTreeMap::new() }
+    }
+
     /// After how long one more of a namespace is to come back. `random`, from 0 up to 1, spreads those that would have to wait for too long.
     fn next(&mut self, namespace: &str, now: Instant, random: f64) -> Duration {
         self.last.retain(|_, last| *last > now);
         let last = self.last.get(namespace).copied();
         let namespaces = self.last.len() + usize::from(last.is_none());
-        let apart = (self.average_hold / self.slots * 5 / 4).max(self.apart);
-        let at = last.unwrap_or(now) + apart.saturating_mul(u32::try_from(namespaces).unwrap_or(u32::MAX));
+        let at = last.unwrap_or(now) + self.apart.saturating_mul(u32::try_from(namespaces).unwrap_or(u32::MAX));
         let wait = at - now;
         if wait > LONGEST_WAIT {
             return LONGEST_WAIT.mul_f64(0.5 + random / 2.0);
         }
         self.last.insert(Arc::from(namespace), at);
         wait.max(SHORTEST_WAIT)
-    }
-
-    /// A slot was held for so long.
-    fn was_held(&mut self, held: Duration) {
-        self.average_hold = (self.average_hold * 7 + held.min(LONGEST_WAIT)) / 8;
-    }
-}
-
-impl ProbeSlot {
-    /// The probe has come to its end: so long such a slot is needed, whatever it is held for from now on.
-    pub fn note_probed(&self) {
-        self.probing.appointments.lock().was_held(self.held_since.elapsed());
     }
 }
 
@@ -405,7 +362,7 @@ mod tests {
 
     #[test]
     fn of_one_namespace_four_times_as_many_connect_and_eight_times_as_many_silent_clusters_are_asked() {
-        let free = |slots: &Slots| (slots.connecting().free(), slots.probing.slots.free());
+        let free = |slots: &Slots| (slots.connecting().free(), slots.probing.free());
         assert_eq!(free(&slots(64)), (2 * 256, 2 * 512), "others find as many");
         let small = slots(1);
         let mut probing: Vec<_> = (0..8).map(|_| small.probe("silent", false)).collect();
@@ -433,8 +390,7 @@ mod tests {
     /// However many clusters of a namespace are silent, one of another is asked as soon as if it were one of two.
     #[test]
     fn a_silent_cluster_does_not_wait_behind_the_thousands_of_another_namespace() {
-        let probing = Probing::new(64 * PROBING, 64);
-        let (mut appointments, now) = (probing.appointments.lock(), Instant::now());
+        let (mut appointments, now) = (Appointments::new(64), Instant::now());
         for _ in 0..10_000 {
             appointments.next("silent", now, 0.5);
         }
@@ -447,64 +403,32 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_cluster_without_a_slot_comes_back_when_one_is_expected_to_be_free() {
+    fn silent_clusters_come_back_one_after_the_other_and_too_many_are_spread() {
         let now = Instant::now();
         let after = |millis: u64| Duration::from_millis(millis);
-        let mut appointments =
-            Appointments { slots: 4, apart: after(100), average_hold: after(4000), last: BTreeMap::new() };
+        let mut appointments = Appointments { apart: after(1250), last: BTreeMap::new() };
         let first: Vec<_> = (0..3).map(|_| appointments.next("a", now, 0.0)).collect();
         assert_eq!(first, [after(1250), after(2500), after(3750)], "one after the other");
         assert_eq!(appointments.next("a", now + after(1000), 0.0), after(4000), "behind those that wait");
         assert_eq!(appointments.next("a", now + after(60_000), 0.0), after(1250), "nobody waits any more");
-        for _ in 0..100 {
-            appointments.was_held(Duration::ZERO);
-        }
         let later = now + after(120_000);
-        assert_eq!(appointments.next("a", later, 0.0), SHORTEST_WAIT, "slots are free again at once");
-        while appointments.next("a", later, 0.0) <= SHORTEST_WAIT {}
-        let waits = (appointments.next("a", later, 0.0), appointments.next("a", later, 0.0));
-        assert!(waits.1 > waits.0, "many that come at once do not come back at once: {waits:?}");
-        for _ in 0..100 {
-            appointments.was_held(Duration::from_hours(1));
-        }
-        assert!(appointments.average_hold > after(49_000), "{:?}", appointments.average_hold);
-        let much_later = later + after(600_000);
-        while appointments.next("a", much_later, 0.0) != LONGEST_WAIT / 2 {}
+        while appointments.next("a", later, 0.0) < LONGEST_WAIT {}
         let last = appointments.last.clone();
-        assert_eq!(appointments.next("a", much_later, 1.0), LONGEST_WAIT, "too many are spread");
+        assert_eq!(appointments.next("a", later, 0.0), LONGEST_WAIT / 2, "too many are spread");
+        assert_eq!(appointments.next("a", later, 1.0), LONGEST_WAIT);
         assert_eq!(appointments.last, last);
     }
 
-    /// Whether they refuse at once or swallow packets, and the slots suffice for as many as are asked.
+    /// Also if they swallow packets, the slots suffice for as many as are asked.
     #[test]
     fn of_thousands_of_silent_clusters_each_is_asked_within_a_minute_and_of_a_hundred_each_at_once() {
-        for hold in [Duration::from_millis(1), FIRST_HOLD] {
-            let probing = Probing::new(64 * PROBING, 64);
-            let mut appointments = probing.appointments.lock();
-            for _ in 0..100 {
-                appointments.was_held(hold);
-            }
-            let now = Instant::now();
-            let waits: Vec<Duration> = (0..3000).map(|_| appointments.next("a", now, 0.5)).collect();
-            assert!(waits[99] < Duration::from_secs(2), "{:?}", waits[99]);
-            assert!(waits[2999] < LONGEST_WAIT, "{:?}", waits[2999]);
-            let most = waits.iter().filter(|wait| **wait < Duration::from_secs(20)).count();
-            assert!(most <= 20 * 64 + 64, "no more than 64 each second: {most}");
-            let at_once = most * usize::try_from(hold.as_millis()).expect("little") / 20_000;
-            assert!(at_once < 64 * PROBING, "{at_once}");
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn appointments_follow_how_long_slots_are_held() {
-        let slots = slots(1);
-        for _ in 0..100 {
-            let Ok(slot) = slots.probe("a", false) else { panic!("a slot that was given back is not free") };
-            tokio::time::advance(Duration::from_secs(16)).await;
-            slot.note_probed();
-        }
-        let _slots: Vec<_> = (0..8).map(|_| slots.probe("a", false)).collect();
-        let Err(wait) = slots.probe("a", false) else { panic!("there are eight slots") };
-        assert!(wait.abs_diff(Duration::from_millis(2500)) < Duration::from_millis(10), "{wait:?}");
+        let (mut appointments, now) = (Appointments::new(64), Instant::now());
+        let waits: Vec<Duration> = (0..3000).map(|_| appointments.next("a", now, 0.5)).collect();
+        assert!(waits[99] < Duration::from_secs(2), "{:?}", waits[99]);
+        assert!(waits[2999] < LONGEST_WAIT, "{:?}", waits[2999]);
+        let within = |seconds| waits.iter().filter(|wait| **wait < Duration::from_secs(seconds)).count();
+        assert!(within(20) <= 20 * 64 + 64, "no more than 64 each second: {}", within(20));
+        // Each of them holds one for 5 s.
+        assert!(within(5) < 64 * PROBING, "{}", within(5));
     }
 }

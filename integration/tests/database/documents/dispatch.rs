@@ -278,7 +278,7 @@ fn a_leader_that_was_replaced_moves_no_cursor_and_asks_for_nobody() {
         ] {
             stage.run(&format!("update towline_claim set {taken} where name = 'dispatcher'")).await;
             let error = leader.dispatch.batch(&leader.grant).await.expect_err("it must not");
-            assert!(matches!(error, DispatchError::LeaseExpired), "{taken}: {error}");
+            assert!(matches!(error, DispatchError::ClaimLost), "{taken}: {error}");
             assert_eq!((stage.number(CURSOR).await, stage.number(WORK).await), (cursor, 0), "{taken}");
             // Neither over changes that concern nobody.
             stage.run(&format!("update towline_claim set {given_back} where name = 'dispatcher'")).await;
@@ -289,7 +289,7 @@ fn a_leader_that_was_replaced_moves_no_cursor_and_asks_for_nobody() {
         stage.writer().version(put("c1")).await;
         stage.run("update towline_claim set token = token + 1 where name = 'dispatcher'").await;
         let error = leader.dispatch.batch(&leader.grant).await.expect_err("it must not");
-        assert!(matches!(error, DispatchError::LeaseExpired) && stage.number(CURSOR).await == cursor, "{error}");
+        assert!(matches!(error, DispatchError::ClaimLost) && stage.number(CURSOR).await == cursor, "{error}");
     });
 }
 

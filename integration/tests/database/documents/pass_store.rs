@@ -155,7 +155,8 @@ fn what_a_pass_has_stored_is_read_as_it_was_written() {
                  update towline_claim set cursor = 46 where name = 'dispatcher'",
             )
             .await;
-        let snapshot = store.snapshot(claim.cluster).await.expect("a snapshot");
+        let snapshot =
+            store.snapshot_within(claim.cluster, usize::MAX).await.expect("a snapshot").expect("there is room");
         let mut results = snapshot.results.clone();
         results.sort_by_key(|row| row.syncset);
         assert_eq!(results, [failed(), succeeded()]);
@@ -189,7 +190,8 @@ fn what_a_pass_has_stored_is_read_as_it_was_written() {
         };
         let now = ClusterUpdate { row: other_row.clone(), resyncs: 0 };
         store.save(&claim, &writes, Some(&now)).await.expect("it is stored");
-        let snapshot = store.snapshot(claim.cluster).await.expect("a snapshot");
+        let snapshot =
+            store.snapshot_within(claim.cluster, usize::MAX).await.expect("a snapshot").expect("there is room");
         let content = store.content(Some(claim.cluster), &Lacking::default()).await.expect("content");
         assert_eq!((snapshot.results, snapshot.cluster_row), (vec![succeeds], Some(other_row)));
         assert_eq!((content.sent.applied, content.sent.patched), (vec![sent_again], writes.patched));
@@ -249,7 +251,7 @@ fn a_pass_that_has_lost_its_claim_stores_nothing() {
         ] {
             stage.run(&format!("update towline_work set {lost}")).await;
             let stored = store.save(&claim, &takes, None).await;
-            assert!(matches!(stored, Err(StoreError::LeaseExpired)), "{lost}: {stored:?}");
+            assert!(matches!(stored, Err(StoreError::ClaimLost)), "{lost}: {stored:?}");
             assert_eq!(stage.number(counts).await, 1111, "{lost}");
             stage.run(&format!("update towline_work set {back}")).await;
         }
@@ -267,7 +269,8 @@ fn a_demand_for_a_full_pass_is_not_lost_to_a_pass_that_is_under_way() {
         let ends = async |resyncs| {
             let now = ClusterUpdate { row: cluster_row(), resyncs };
             store.save(&claim, &Writes::default(), Some(&now)).await.expect("it is stored");
-            let snapshot: Snapshot = store.snapshot(claim.cluster).await.expect("a snapshot");
+            let snapshot: Snapshot =
+                store.snapshot_within(claim.cluster, usize::MAX).await.expect("a snapshot").expect("there is room");
             (snapshot.cluster_row.expect("a row").next_full.is_some(), snapshot.resyncs)
         };
         let author = Author::of_api("ada".to_owned(), None);
@@ -317,8 +320,16 @@ fn a_removed_cluster_takes_its_state_with_it_and_its_pass_stores_no_more() {
             assert_eq!(stage.number(&format!("select count(*) from towline_{table}")).await, 0, "{table}");
         }
         let stored = store.save(&claim, &writes, Some(&now)).await;
-        assert!(matches!(stored, Err(StoreError::LeaseExpired)), "{stored:?}");
-        assert!(store.snapshot(claim.cluster).await.expect("a snapshot").cluster.is_none());
+        assert!(matches!(stored, Err(StoreError::ClaimLost)), "{stored:?}");
+        assert!(
+            store
+                .snapshot_within(claim.cluster, usize::MAX)
+                .await
+                .expect("a snapshot")
+                .expect("there is room")
+                .cluster
+                .is_none()
+        );
     });
 }
 
@@ -369,8 +380,9 @@ fn a_snapshot_and_content_of_fifty_syncsets_are_one_statement_each() {
                 ))
                 .await
         };
-        let snapshot = store.snapshot(claim.cluster).await.expect("a snapshot");
-        assert_eq!(calls("with target").await, 1);
+        let snapshot =
+            store.snapshot_within(claim.cluster, usize::MAX).await.expect("a snapshot").expect("there is room");
+        assert_eq!(calls("select snapshot").await, 1);
         let found: Vec<&str> = snapshot.candidates.iter().map(|candidate| candidate.name.name.as_str()).collect();
         assert_eq!(found.iter().filter(|name| name.starts_with('s')).count(), 25, "{found:?}");
         assert_eq!(found.iter().filter(|name| name.starts_with('t')).count(), 25, "{found:?}");
@@ -422,7 +434,7 @@ fn nothing_is_read_from_a_database_that_is_being_restored() {
         let stage = Stage::new("halved").await;
         let (claim, store) = claimed(&stage).await;
         stage.run("update towline_meta set origin = 'another'").await;
-        let snapshot = store.snapshot(claim.cluster).await;
+        let snapshot = store.snapshot_within(claim.cluster, usize::MAX).await;
         assert!(matches!(snapshot, Err(StoreError::Restoring(_))), "{snapshot:?}");
         let content = store.content(Some(claim.cluster), &Lacking::default()).await;
         assert!(matches!(content, Err(StoreError::Restoring(_))), "{content:?}");

@@ -3,18 +3,22 @@
 use std::collections::BTreeSet;
 use std::future::poll_fn;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use integration::eventually;
 use serde_json::{Value, json};
+use towline::test_api::actor::Scope;
 use towline::test_api::cluster::Clock;
-use towline::test_api::documents::{Author, Claims, Holder, Key, Kind, WorkQueue, renumber};
-use towline::test_api::syncset::Counted;
-use towline::test_api::syncset::dispatch::{Batch, DispatchError, Rollouts};
+use towline::test_api::documents::{Author, Claims, Holder, Key, Kind, Role, WorkQueue, renumber};
+use towline::test_api::syncset::dispatch::{Batch, Dispatch, DispatchError, Dispatcher, Rollouts};
 use towline::test_api::syncset::rollouts::{Order, carry_out};
+use towline::test_api::syncset::{Counted, SyncsetMetrics};
 
+use crate::documents::claims::process;
 use crate::documents::dispatch::{Leader, asked, document, removal, statements};
-use crate::documents::world::{Stage, Written, run};
+use crate::documents::world::{LIMIT, Stage, Written, run};
 
 /// A database with clusters, a syncset for all of them, and a dispatcher.
 struct World {
@@ -328,6 +332,26 @@ fn a_reading_from_before_a_turn_does_not_count() {
     });
 }
 
+/// A worker that had read the revision before reads its health once more after the release.
+#[test]
+fn a_later_reading_of_the_revision_before_does_not_count() {
+    run(async {
+        let mut world = World::new("latereadings", 2, canary()).await;
+        world.health = json!({"within": "1m"});
+        world.write("b").await;
+        world.roll().await;
+        let failed = "update towline_result set health = health || jsonb_build_object('state', 'Failed', 'read', clock_timestamp()) \
+            where cluster = (select id from clusters where name = 'c1')";
+        world.stage.run(failed).await;
+        world.roll().await;
+        assert_eq!(world.state().await, "Running Releasing wave 0 goal 2 stable 1");
+        world.apply("c.name = 'c1'").await;
+        world.stage.run(failed).await;
+        world.roll().await;
+        assert_eq!(world.state().await, "Stopped Failures wave 0 goal 2 stable 1");
+    });
+}
+
 #[test]
 fn a_failure_from_before_a_turn_does_not_count() {
     run(async {
@@ -367,6 +391,79 @@ fn nobody_moves_before_the_guard_has_checked_and_while_it_holds() {
         world.stage.run("update towline_guard set held = false").await;
         world.roll().await;
         assert_eq!(world.turns().await.len(), 12);
+    });
+}
+
+#[test]
+fn no_time_passes_while_the_guard_holds_or_has_yet_to_check() {
+    run(async {
+        let mut world = World::new("heldrollouts", 2, canary()).await;
+        world.write("b").await;
+        world.roll().await;
+        let clock = "select clock from towline_rollout";
+        let before = world.stage.number(clock).await;
+        let mut last = Instant::now();
+        for (guard, reason) in [
+            ("held = true", "Held"),
+            ("held = false, checked = -checked", "Guarding"),
+            ("checked = -checked, held = true", "Held"),
+        ] {
+            world.stage.run(&format!("update towline_guard set {guard}")).await;
+            for _ in 0..2 {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                last = Instant::now();
+                world.roll().await;
+                assert_eq!(world.state().await, format!("Running {reason} wave 0 goal 2 stable 1"));
+                assert_eq!(world.stage.number(clock).await, before, "{reason}");
+            }
+        }
+        world.stage.run("update towline_guard set held = false").await;
+        world.roll().await;
+        assert_eq!(world.state().await, "Running Releasing wave 0 goal 2 stable 1");
+        let passed = world.stage.number(clock).await - before;
+        let most = i64::try_from(last.elapsed().as_millis()).expect("a short time");
+        assert!(passed <= most, "{passed} ms count, and the last look at what was held began {most} ms ago");
+    });
+}
+
+/// Nobody is of the first wave, until one is. Then another one comes into a wave that is yet to run, and one into a wave that has run.
+#[test]
+fn clusters_that_are_relabelled_between_waves_have_their_turns_and_an_edit_back_takes_all_of_them_back() {
+    run(async {
+        let wave = |name: &str| json!({"name": name, "clusterSelector": {"matchLabels": {"wave": name}}});
+        let rollout = json!({"waves": [wave("first"), wave("second")], "maxConcurrent": 1});
+        let mut world = World::new("relabelled", 4, rollout).await;
+        world.write("b").await;
+        for _ in 0..3 {
+            assert_eq!(world.asked_by_a_roll().await, names([]));
+            assert_eq!(world.state().await, "Running EmptyWave wave 0 goal 2 stable 1");
+        }
+        let label = async |world: &World, name: &str, wave: &str| {
+            world.relabel(name, &[("env", "prod"), ("wave", wave)]).await;
+        };
+        label(&world, "c1", "first").await;
+        assert_eq!(world.asked_by_a_roll().await, names(["c1"]));
+        label(&world, "c2", "second").await;
+        world.apply("c.name = 'c1'").await;
+        assert_eq!(world.asked_by_a_roll().await, names(["c2"]));
+        label(&world, "c3", "first").await;
+        world.apply("c.name = 'c2'").await;
+        assert_eq!(world.asked_by_a_roll().await, names(["c3"]));
+        assert_eq!(world.state().await, "Running Releasing wave 1 goal 2 stable 1");
+
+        world.apply("c.name = 'c3'").await;
+        world.write("a").await;
+        let mut back = BTreeSet::new();
+        for _ in 0..3 {
+            let released = world.asked_by_a_roll().await;
+            assert_eq!(released.len(), 1, "one by one: {released:?}");
+            assert_eq!(world.state().await, "RollingBack Releasing wave 0 goal 1 stable 1");
+            back.extend(released);
+            world.apply("true").await;
+        }
+        assert_eq!(back, names(["c1", "c2", "c3"]), "c4 has it still");
+        world.roll().await;
+        assert_eq!((world.state().await.as_str(), world.turns().await), ("Complete wave 0 goal 1 stable 1", names([])));
     });
 }
 
@@ -841,6 +938,81 @@ fn a_namespace_with_many_rollouts_does_not_keep_those_of_others_from_moving() {
     });
 }
 
+/// To look at one of them takes 40 ms, and a look goes on to further ones for 100. Each change is written while a look is under way.
+#[test]
+fn a_change_waits_for_few_of_many_rollouts_and_these_go_on_beside_changes() {
+    const ROLLOUTS: i64 = 40;
+    const LOOKED: &str = "select coalesce(sum(calls), 0)::bigint from statistics.pg_stat_statements s \
+        where s.dbid = (select oid from pg_database where datname = current_database()) and query like 'with c as materialized%'";
+    run(async {
+        let mut world = World::new("rollsbeside", 2, canary()).await;
+        for number in 0..ROLLOUTS {
+            world.write_in("foo", &format!("m{number}"), "a").await;
+        }
+        world.rollout = Value::Null;
+        let change = async |writer: &Written, generation: i64| {
+            let data = json!({"spec": {"clusterDeploymentRefs": [{"name": "c9"}]}});
+            for (kind, name, data) in [(Kind::Cluster, "c9", json!({})), (Kind::SyncSet, "other", data)] {
+                if kind == Kind::SyncSet || generation == 0 {
+                    let mut written = document(kind, name, generation + 1, data, &[]);
+                    "bar".clone_into(&mut written.changes[0].namespace);
+                    writer.version(written).await;
+                }
+            }
+        };
+        change(&world.writer, 0).await;
+        world.dispatched().await;
+        let releasing = "select count(*) from towline_rollout where (state, reason) = ('Running', 'Releasing')";
+        for _ in 0..60 {
+            if world.stage.number(releasing).await < ROLLOUTS {
+                world.roll().await;
+            }
+        }
+        assert_eq!(world.stage.number(releasing).await, ROLLOUTS, "each waits for its canary");
+        let slow = format!(
+            "create schema statistics; create extension pg_stat_statements schema statistics; \
+             create or replace function towline_has_begun(inputs bytea, generation bigint, revision_generation bigint) returns boolean \
+               language plpgsql as $$ begin perform pg_sleep(0.02); return false; end $$; \
+             create table noted (number bigserial, looked bigint); \
+             create function note() returns trigger language plpgsql as $$ begin \
+               if new.namespace = 'bar' then insert into noted (looked) {LOOKED}; end if; return null; end $$; \
+             create function note_request() returns trigger language plpgsql as $$ begin \
+               if new.cluster in (select id from clusters where namespace = 'bar') then insert into noted (looked) {LOOKED}; end if; \
+               return null; end $$; \
+             create trigger note after insert on towline_log for each row execute function note(); \
+             create trigger note after insert or update on towline_work for each row execute function note_request()"
+        );
+        world.stage.run(&slow).await;
+        let World { stage, writer, leader, .. } = world;
+        drop(leader);
+        stage.run("update towline_claim set until = now()").await;
+        let (_claims, [leadership]) = process(&stage, [Role::Dispatcher]);
+        let observer = Arc::new(SyncsetMetrics::new(&"syncsets".parse().expect("a name")));
+        let dispatcher = Dispatcher::new(Dispatch::new(stage.database()), leadership, observer);
+        let (scope, drain) = Scope::standalone("dispatcher");
+        let body = tokio::spawn(async move { dispatcher.run(scope).await.map_err(|error| error.to_string()) });
+        for generation in 1..=5 {
+            let before = stage.number(LOOKED).await;
+            eventually("a look to begin", LIMIT, async || match stage.number(LOOKED).await {
+                looked if looked > before => Ok(()),
+                looked => Err(looked.to_string()),
+            })
+            .await
+            .expect("rollouts go on");
+            change(&writer, generation).await;
+            stage.becomes("the change to be dispatched", "select count(*) from noted", 2 * generation).await;
+        }
+        drain.cancel();
+        tokio::time::timeout(LIMIT, body).await.expect("it ends").expect("no panic").expect("no failure");
+        let noted = stage.numbers("select looked from noted order by number").await;
+        let meanwhile: Vec<i64> = noted.chunks(2).map(|pair| pair[1] - pair[0]).collect();
+        assert!(
+            meanwhile.iter().all(|looked| *looked <= 3),
+            "{meanwhile:?} of {ROLLOUTS} rollouts came before the changes"
+        );
+    });
+}
+
 #[test]
 fn two_dispatchers_at_once_give_each_cluster_one_turn() {
     run(async {
@@ -863,7 +1035,7 @@ fn two_dispatchers_at_once_give_each_cluster_one_turn() {
         world.write("c").await;
         world.stage.run("update towline_claim set token = token + 1 where name = 'dispatcher'").await;
         let refused = world.leader.dispatch.roll(&world.leader.grant, &mut world.rollouts, &|| ()).await;
-        assert!(matches!(refused, Err(DispatchError::LeaseExpired)), "{refused:?}");
+        assert!(matches!(refused, Err(DispatchError::ClaimLost)), "{refused:?}");
         assert_eq!(world.state().await, "Complete wave 0 goal 2 stable 2");
     });
 }

@@ -203,10 +203,6 @@ impl<S: FnMut(&Writes) + Send> Target for OnEdge<'_, S> {
         self.executor.delete(at, uid, version).await
     }
 
-    async fn throttled(&mut self, _: bool) -> Result<(), Stop> {
-        Ok(())
-    }
-
     async fn store(&mut self, writes: Writes) -> Result<(), Stop> {
         (self.save)(&writes);
         Ok(())

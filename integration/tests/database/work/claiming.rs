@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use integration::postgres::{ADMIN, HUB};
 use towline::test_api::documents::{
-    self, Change, ClaimLimits, ClaimMix, ClaimOrder, Expected, Finished, Item, Key, Kind, Outcome, Row, Work, WorkEnd,
+    self, Change, ClaimLimits, ClaimMix, ClaimOrder, Expected, Item, Key, Kind, Outcome, Row, RowEnd, Work, WorkEnd,
     Writer,
 };
 use towline::test_api::syncset::plan::pass::Writes;
@@ -29,7 +29,7 @@ fn a_pass_ends_although_no_connection_is_free_for_some_seconds() {
             assert!(database.all("another", "select 1", &[]).await.is_err(), "the connection was free");
             drop(transaction);
         });
-        assert_eq!(finished, Finished::Settled);
+        assert_eq!(finished, RowEnd::Settled);
         assert_eq!(process.claim(1).await.len(), 0);
     });
 }
@@ -67,7 +67,7 @@ fn the_end_of_a_pass_is_as_it_says_unless_another_was_requested_meanwhile() {
         let work = process.claim_one().await;
         let claim = work.claim().clone();
         let failed = process.queue.done(work, &WorkEnd::done(in_a_century(), 7)).await.expect("an answer");
-        assert_eq!((failed, claim.check().is_err()), (Finished::Settled, true));
+        assert_eq!((failed, claim.check().is_err()), (RowEnd::Settled, true));
         let row = "select count(*) from towline_work where attempts = 7 and not urgent and holder is null and until is null \
              and ready_at = '2126-01-01' and wanted = 1 and token = 1";
         assert_eq!(stage.number(row).await, 1);
@@ -80,11 +80,11 @@ fn the_end_of_a_pass_is_as_it_says_unless_another_was_requested_meanwhile() {
         assert_eq!(process.claim(9).await.len(), 0, "it is being worked on");
         assert_eq!(
             process.queue.done(work, &WorkEnd::done(in_a_century(), 7)).await.expect("an answer"),
-            Finished::Ready
+            RowEnd::Ready
         );
         let again = process.claim_one().await;
         assert_eq!((again.token, again.attempts, again.wanted, again.urgent), (3, 1, 3, true));
-        assert_eq!(process.done(again).await, Finished::Settled);
+        assert_eq!(process.done(again).await, RowEnd::Settled);
     });
 }
 
@@ -115,7 +115,7 @@ fn the_last_statement_of_a_pass_stores_its_result_and_ends_its_claim() {
         assert_eq!((work.token, work.attempts, work.wanted, work.urgent), (3, 1, 3, true));
         // Somebody else holds it.
         stage.run("delete from towline_cluster; update towline_work set token = token + 1").await;
-        assert!(matches!(end(&work, 0).await, Err(StoreError::LeaseExpired)));
+        assert!(matches!(end(&work, 0).await, Err(StoreError::ClaimLost)));
         let held = "select count(*) from towline_work where token = 4 and holder is not null";
         assert_eq!((stage.number(held).await, stage.number(rows).await), (1, 0));
     });
@@ -165,7 +165,7 @@ fn a_pass_that_has_to_go_on_stays_as_urgent_as_it_was() {
             for work in process.claim(9).await {
                 assert_eq!(
                     process.queue.done(work, &WorkEnd::go_on(long_ago(), 0)).await.expect("an answer"),
-                    Finished::Settled
+                    RowEnd::Settled
                 );
             }
             let found: Vec<_> = process.claim(9).await;
@@ -377,7 +377,7 @@ fn nothing_is_granted_after_a_failover_until_claims_from_before_have_ended() {
         let mut sorted = tokens.clone();
         sorted.sort_unstable();
         assert_eq!(sorted, [1, 2, 3], "they only grow");
-        assert_eq!(process.done(before).await, Finished::Lost);
+        assert_eq!(process.done(before).await, RowEnd::Lost);
     });
 }
 
@@ -421,11 +421,11 @@ fn a_claim_that_was_lost_changes_nothing() {
             assert_eq!(write(work, "c1").await, Outcome::Fenced);
         }
         let [first, second] = lost;
-        assert_eq!(one.done(first).await, Finished::Lost);
-        assert_eq!(one.queue.forget(second).await.expect("an answer"), Finished::Lost);
+        assert_eq!(one.done(first).await, RowEnd::Lost);
+        assert_eq!(one.queue.forget(second).await.expect("an answer"), RowEnd::Lost);
         assert_eq!(row().await, before);
         assert!(matches!(write(&work, "c1").await, Outcome::Written { .. }));
-        assert_eq!(other.done(work).await, Finished::Settled);
+        assert_eq!(other.done(work).await, RowEnd::Settled);
     });
 }
 
@@ -438,7 +438,7 @@ fn a_cluster_that_is_gone_is_forgotten() {
         process.ask(&[1, 2], false).await;
         let gone = process.claim(9).await.remove(0);
         process.ask(&[1], true).await;
-        assert_eq!(process.queue.forget(gone).await.expect("an answer"), Finished::Settled);
+        assert_eq!(process.queue.forget(gone).await.expect("an answer"), RowEnd::Settled);
         assert_eq!(stage.number("select count(*) from towline_work").await, 1);
     });
 }

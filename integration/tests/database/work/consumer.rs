@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
-use towline::test_api::documents::{ClaimSlot, ClaimSlots, Finished, Work, WorkConsumer};
+use towline::test_api::documents::{ClaimSlot, ClaimSlots, RowEnd, Work, WorkConsumer};
 
 use crate::work::world::{LIMIT, Process, Running, Stage, clusters, run};
 
@@ -39,7 +39,7 @@ fn a_consumer_delivers_one_row_for_each_slot() {
         let (first, second) = (waiting.next().await, waiting.next().await);
         assert_eq!(stage.number("select count(*) from towline_work where until > now()").await, 2);
         assert!(waiting.delivered.try_recv().is_err());
-        assert_eq!(process.done(first.0).await, Finished::Settled);
+        assert_eq!(process.done(first.0).await, RowEnd::Settled);
         drop(first.1);
         let third = waiting.next().await;
         assert_eq!(stage.number("select count(*) from towline_work where until > now()").await, 2);
@@ -68,7 +68,7 @@ fn a_cluster_of_another_namespace_is_claimed_next_while_a_namespace_has_its_shar
         assert_eq!(stage.number("select count(*) from towline_work where until > now()").await, 18);
         // Of 32 slots, 11 are the share of each of two namespaces.
         for (work, slot) in slow.drain(..6) {
-            assert_eq!(process.done(work).await, Finished::Settled);
+            assert_eq!(process.done(work).await, RowEnd::Settled);
             drop(slot);
         }
         assert_eq!(waiting.next().await.0.namespace(), "slow");
@@ -113,7 +113,7 @@ fn a_request_during_a_pass_is_the_next_work() {
             let (work, slot) = waiting.next().await;
             assert_eq!(work.token, token);
             process.ask(&[1], false).await;
-            assert_eq!(process.done(work).await, Finished::Ready);
+            assert_eq!(process.done(work).await, RowEnd::Ready);
             drop(slot);
         }
         waiting.running.drained().await;

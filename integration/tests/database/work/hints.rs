@@ -7,7 +7,7 @@ use lapin::options::{
 };
 use lapin::types::FieldTable;
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties, ExchangeKind};
-use towline::test_api::documents::{Broker, Finished, Purpose, Work};
+use towline::test_api::documents::{Broker, Purpose, RowEnd, Work};
 
 use crate::servers;
 use crate::work::consumer::Waiting;
@@ -109,7 +109,7 @@ impl Worker {
     async fn works(&mut self) -> (u64, i64) {
         let (work, slot) = self.waiting.next().await;
         let found = (number(&work), work.token);
-        assert_eq!(self.process.done(work).await, Finished::Settled);
+        assert_eq!(self.process.done(work).await, RowEnd::Settled);
         drop(slot);
         found
     }
@@ -232,7 +232,7 @@ fn a_queue_that_is_purged_or_deleted_loses_no_work() {
                 world.channel.queue_purge(WORK.into(), QueuePurgeOptions::default()).await.expect("it is purged");
             }
             let token = first.token;
-            assert_eq!(worker.process.done(first).await, Finished::Settled);
+            assert_eq!(worker.process.done(first).await, RowEnd::Settled);
             drop(slot);
             let expected: Vec<_> = (2..=20).map(|cluster| (cluster, token)).collect();
             assert_eq!(worker.works_on(19).await, expected);
@@ -262,7 +262,7 @@ fn what_a_busy_worker_has_received_another_one_works_on() {
         world.queue_has("the busy worker to have received the messages", (0, 1)).await;
         let mut idle = world.worker(2).await;
         assert_eq!(idle.works_on(2).await, [(2, 1), (3, 1)]);
-        assert_eq!(busy.process.done(first.0).await, Finished::Settled);
+        assert_eq!(busy.process.done(first.0).await, RowEnd::Settled);
         drop(first.1);
         busy.process.ask(&[4], false).await;
         // The hints are out of date.
@@ -284,7 +284,7 @@ fn hints_leave_the_others_their_turn() {
         worker.process.ask(&[200, 201, 202], false).await;
         world.stage.run("update towline_work set ready_at = now() - interval '1 h' where not urgent").await;
         worker.process.ask(&hinted, true).await;
-        assert_eq!(worker.process.done(first).await, Finished::Settled);
+        assert_eq!(worker.process.done(first).await, RowEnd::Settled);
         drop(slot);
         let mut order = Vec::new();
         for _ in 0..12 {
@@ -340,7 +340,7 @@ fn workers_with_and_without_the_broker_share_the_work() {
             };
             assert_eq!(work.token, 1, "nobody else has had it");
             worked.push(number(&work));
-            assert_eq!(process.done(work).await, Finished::Settled);
+            assert_eq!(process.done(work).await, RowEnd::Settled);
             drop(slot);
         }
         worked.sort_unstable();

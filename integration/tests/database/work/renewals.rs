@@ -2,7 +2,7 @@
 
 use integration::eventually;
 use integration::postgres::{ADMIN, HUB};
-use towline::test_api::documents::{Finished, Role, WorkEnd};
+use towline::test_api::documents::{Role, RowEnd, WorkEnd};
 
 use crate::work::world::{END, LIMIT, Process, SHORT, Stage, clusters, id, in_a_century, open, run};
 
@@ -137,7 +137,7 @@ fn a_process_that_ends_hands_its_work_back() {
         let mut held = one.claim(9).await;
         let first = held.remove(0);
         let claim = first.claim().clone();
-        assert_eq!(one.queue.hand_back(first).await.expect("an answer"), Finished::Ready);
+        assert_eq!(one.queue.hand_back(first).await.expect("an answer"), RowEnd::Ready);
         assert!(claim.check().is_err());
         one.actor.drained().await;
         assert!(held[0].check().is_err(), "nobody renews it any more");
@@ -146,7 +146,7 @@ fn a_process_that_ends_hands_its_work_back() {
         assert!(taken.iter().all(|work| work.attempts == 1 && work.token == 2 && work.urgent));
         assert_eq!(
             one.queue.done(held.remove(0), &WorkEnd::done(in_a_century(), 0)).await.expect("an answer"),
-            Finished::Lost
+            RowEnd::Lost
         );
     });
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use integration::soak::Random;
-use towline::test_api::documents::{Finished, WorkQueue};
+use towline::test_api::documents::{RowEnd, WorkQueue};
 
 use crate::work::world::{LIMIT, Process, Stage, clusters, ids, run};
 
@@ -34,7 +34,7 @@ fn a_change_at_any_statement_of_a_pass_causes_a_pass_that_reads_it() {
                 // Works on every row that is ready.
                 for work in process.claim(9).await {
                     last = Some(read(&stage).await);
-                    assert_eq!(process.done(work).await, Finished::Settled, "{place}");
+                    assert_eq!(process.done(work).await, RowEnd::Settled, "{place}");
                 }
                 assert_eq!(last, Some(1), "{place}: no pass has read the change");
                 assert_eq!(process.claim(9).await.len(), 0, "{place}: one pass too many");
@@ -74,7 +74,7 @@ async fn pass_with_a_change(stage: &Stage, process: &Process, begin: usize, end:
                             transaction.commit().await.expect("it is committed");
                         };
                         let (finished, ()) = tokio::join!(process.done(work), commit);
-                        assert_eq!(finished, Finished::Ready);
+                        assert_eq!(finished, RowEnd::Ready);
                     }
                 }
             }
@@ -136,7 +136,7 @@ fn requests_and_renewals_in_parallel_never_deadlock() {
             for work in held {
                 ended.push(process.done(work).await);
             }
-            assert!(ended.iter().all(|finished| *finished == Finished::Ready));
+            assert!(ended.iter().all(|finished| *finished == RowEnd::Ready));
         }
         assert_eq!(clusters(&asker.claim(1000).await).len(), 400, "each was asked for during its pass");
     });

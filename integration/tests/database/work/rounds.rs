@@ -15,7 +15,7 @@ use crate::work::worker::{Worker, work};
 use crate::work::world::{LIMIT, Stage, broker, id, ids, run};
 
 const CLUSTERS: u64 = 200;
-const PERMITS: usize = 8;
+const SLOTS: usize = 8;
 /// Takes all messages out of the queue.
 const PURGE: &str = "{ok, Queue} = rabbit_amqqueue:lookup(rabbit_misc:r(<<\"/\">>, queue, <<\"towline.work.clusters\">>)), \
      rabbit_amqqueue:purge(Queue).";
@@ -83,10 +83,10 @@ fn no_fault_of_workers_the_broker_or_the_database_loses_work_or_doubles_it() {
         let link = Link::to(server.address()).await.expect("a link");
         let mut oracle = Oracle::start().await;
         let (address, url, at) = (oracle.address.clone(), stage.place.url(HUB), server.url_by(link.address()));
-        let start = |name: &str| Worker::start_over(name, &url, &address, PERMITS, Some(&at));
+        let start = |name: &str| Worker::start_over(name, &url, &address, SLOTS, Some(&at));
         // Who asks is a worker, too, which is spared.
         let here = broker(&at);
-        let (asker, _works) = work("here", &url, &address, PERMITS, Some(here.clone()));
+        let (asker, _works) = work("here", &url, &address, SLOTS, Some(here.clone()));
         let seed = seed();
         let is_over = AtomicBool::new(false);
         let changes = async {

@@ -15,7 +15,7 @@ use crate::work::world::{Process, Running, SHORT, broker, in_a_century, open, ru
 
 const URL: &str = "WORKER_DATABASE";
 const ORACLE: &str = "WORKER_ORACLE";
-const SLOTS: &str = "WORKER_PERMITS";
+const SLOTS: &str = "WORKER_SLOTS";
 const BROKER: &str = "WORKER_BROKER";
 /// Requests of a pass, and the time between two.
 const REQUESTS: usize = 4;

@@ -15,7 +15,7 @@ use towline::test_api::amqp::AmqpSource;
 use towline::test_api::cluster::Clock;
 use towline::test_api::db::{Database, DatabaseSource};
 use towline::test_api::documents::{
-    self, Broker, ClaimLimits, ClaimMix, Claims, Finished, Holder, Work, WorkEnd, WorkQueue,
+    self, Broker, ClaimLimits, ClaimMix, Claims, Holder, RowEnd, Work, WorkEnd, WorkQueue,
 };
 
 pub(crate) use crate::run;
@@ -182,7 +182,7 @@ impl Process {
     }
 
     /// Ends a pass with success. The next one is due in a century.
-    pub(crate) async fn done(&self, work: Work) -> Finished {
+    pub(crate) async fn done(&self, work: Work) -> RowEnd {
         self.queue.done(work, &WorkEnd::done(in_a_century(), 0)).await.expect("an answer")
     }
 }

@@ -40,12 +40,9 @@ pub(super) fn of_refusal(place: Position, object: &ObjectRef, refused: &Refused)
         Refusal::Forbidden => Reason::Forbidden,
         Refusal::SchemaMismatch => Reason::SchemaMismatch,
         Refusal::Server => Reason::ServerError,
-        Refusal::Exists
-        | Refusal::Conflict
-        | Refusal::Invalid
-        | Refusal::UnsupportedMediaType
-        | Refusal::Throttled
-        | Refusal::Rejected => Reason::Rejected,
+        Refusal::Exists | Refusal::Conflict | Refusal::Invalid | Refusal::UnsupportedMediaType | Refusal::Rejected => {
+            Reason::Rejected
+        }
     };
     // Only a patch is taken with a field that the schema does not have; everything else has to be corrected.
     let is_unknown = reason == Reason::SchemaMismatch && refused.message.contains("field not declared in schema");
@@ -112,7 +109,6 @@ mod tests {
             (Refusal::Server, resource, "n", Reason::ServerError),
             (Refusal::Invalid, resource, "n", Reason::Rejected),
             (Refusal::Conflict, resource, "n", Reason::Rejected),
-            (Refusal::Throttled, resource, "n", Reason::Rejected),
             (Refusal::Rejected, resource, "n", Reason::Rejected),
         ] {
             let refused = Refused { refusal, message: "told".to_owned() };

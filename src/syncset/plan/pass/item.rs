@@ -1,4 +1,4 @@
-//! What a pass works on: objects to send, patches, and objects to delete.
+//! What a pass tasks on: objects to send, patches, and objects to delete.
 
 use std::borrow::Cow;
 
@@ -58,7 +58,7 @@ pub(super) struct Item {
 pub(super) enum Check {
     None,
     /// Whether it exists already.
-    ClusterUpdate,
+    Existence,
     /// Whether it is as it was sent, by a list if possible.
     Drift,
     /// The same, by a GET: it does not have our label.
@@ -170,7 +170,7 @@ impl Removal {
 
 /// What a syncset does in its turn.
 #[derive(Debug)]
-pub(super) enum Work {
+pub(super) enum Task {
     Item(Box<Item>),
     Patch(Box<PatchItem>),
     /// It comes to an element that does not render.

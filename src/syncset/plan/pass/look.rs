@@ -9,12 +9,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::item::{Check, Item, ItemState, KindKey, Work};
-use super::outcome::{Throttled, Verb};
+use super::item::{Check, Item, ItemState, KindKey, Task};
 use super::stored::Facts;
 use super::target::{Compared, List, Page, Refusal, Refused, Resolution, Seen, Takeover, Target};
-use super::{EndsEarly, Flow, MOST_REQUESTS, Pass, failure, is_throttled};
-use crate::syncset::plan::name::ObjectRef;
+use super::{EndsEarly, Flow, MOST_REQUESTS, Pass, failure};
 use crate::syncset::plan::object::{left_alone, may_end_by_itself};
 use crate::syncset::plan::ownership::without;
 use crate::syncset::plan::reason::Reason;
@@ -43,11 +41,6 @@ impl Compared for Listing {
 }
 
 impl Listing {
-    /// What counts the answers with 429.
-    fn throttled(&self) -> Throttled {
-        (Verb::List, group_and_kind(&self.kind))
-    }
-
     fn next_page(&self) -> List<'_> {
         List { api_version: &self.kind.0, kind: &self.kind.1, page: self.page, compared: self }
     }
@@ -93,7 +86,7 @@ impl Pass {
     async fn resolve<T: Target>(&mut self, target: &mut T, key: KindKey, wait: bool) -> Flow<T> {
         self.ready(target).await?;
         let resolution = target.resolve(&key.0, &key.1, wait).await;
-        let resolution = self.answered(target, (Verb::Discover, &group_and_kind(&key)), resolution).await?;
+        let resolution = self.answered(target, resolution)?;
         let group = key.0.split_once('/').map_or("", |(group, _)| group);
         if let Ok(Resolution::Served { namespaced, plural }) = &resolution {
             self.scopes.insert((group.to_owned(), key.1.clone()), *namespaced);
@@ -123,43 +116,20 @@ impl Pass {
             self.look_at_the_clock(target);
             self.requests = self.requests.saturating_sub(most.saturating_sub(pages.len()));
             let read: Vec<Listing> = self.listings.drain(..pages.len().min(most)).collect();
-            let (mut throttled, mut refusals, mut continued) = (Vec::new(), Vec::new(), Vec::new());
+            let mut continued = Vec::new();
             for (listing, page) in read.into_iter().zip(pages) {
-                match page {
-                    Err(refused) if refused.refusal == Refusal::Throttled => {
-                        throttled.push(listing);
-                        refusals.push(refused);
-                    }
-                    page => continued.extend(self.page_read(listing, page)),
-                }
+                continued.extend(self.page_read(listing, page));
             }
-            self.wait_for(continued);
-            if !throttled.is_empty() {
-                let may_be_alone = self.count_throttled(throttled.iter().map(Listing::throttled).collect());
-                // What the others have brought is not asked for again.
-                self.wait_for(throttled);
-                target.throttled(may_be_alone).await.map_err(EndsEarly::Stopped)?;
-                let refused: Vec<Listing> = self.listings.drain(..refusals.len()).collect();
-                for (listing, refused) in refused.into_iter().zip(refusals) {
-                    self.page_read(listing, Err(refused));
-                }
+            // The next request finds them first. The limits of a pass hold before each page.
+            for listing in continued.into_iter().rev() {
+                self.listings.push_front(listing);
             }
         }
         Ok(())
     }
 
-    /// Puts lists where the next request finds them, in this order. The limits of a pass hold before each page.
-    fn wait_for(&mut self, listings: Vec<Listing>) {
-        for listing in listings.into_iter().rev() {
-            self.listings.push_front(listing);
-        }
-    }
-
     /// Compares a page. Returns the list if another page of it is needed.
     fn page_read(&mut self, mut listing: Listing, page: Result<Page, Refused>) -> Option<Listing> {
-        if !is_throttled(&page) {
-            self.progress.throttled.remove(&listing.throttled());
-        }
         let mut is_continued = false;
         if let Ok(Page { objects, more }) = page {
             for (namespace, name, seen) in objects {
@@ -261,12 +231,12 @@ impl Pass {
                 return;
             }
         }
-        self.works.insert((item.syncset, item.desired.place), Work::Item(item));
+        self.tasks.insert((item.syncset, item.desired.place), Task::Item(item));
     }
 
     pub(super) async fn look_at<T: Target>(&mut self, target: &mut T, mut item: Box<Item>) -> Flow<T> {
-        match self.look(target, Verb::Look, item.address()).await? {
-            Ok(found) if matches!(item.check, Check::ClusterUpdate | Check::Anew) => {
+        match self.look(target, item.address()).await? {
+            Ok(found) if matches!(item.check, Check::Existence | Check::Anew) => {
                 first_contact(&mut item, found, self.elsewhere);
             }
             Ok(found) => self.check_drift(&mut item, found),
@@ -353,12 +323,6 @@ fn first_contact(item: &mut Item, found: Option<Seen>, elsewhere: bool) {
             item.facts = Facts { uid: Some(seen.uid), version: None, owned, adopted, resent, gone: 0 };
         }
     }
-}
-
-/// A kind as what counts answers with 429 names it: whatever its version is.
-fn group_and_kind((api_version, kind): &KindKey) -> ObjectRef {
-    let group = api_version.split_once('/').map_or("", |(group, _)| group).to_owned();
-    ObjectRef { group, kind: kind.clone(), namespace: String::new(), name: String::new() }
 }
 
 fn terminating(item: &Item) -> ItemState {

@@ -1,7 +1,7 @@
 //! A pass over a cluster: what is sent to it and deleted from it, in which order, and what is stored of that.
 //!
 //! [`pass`] does it from top to bottom, on a [`Target`]: the cluster and the database of the hub, or those of a test. What decides is
-//! pure, and has no target. The functions that are given a target ask it something. In the order of a pass: `plan` says what there is to do, `look` reads
+//! pure, and has no target. The functions that are given a target ask it something. In the order of a pass: `planned` says what there is to do, `look` reads
 //! kinds, lists and objects, `send` and `patch` send, `remove` deletes, and `outcome` is what comes of it. They work on an `item`, with what is `stored` of
 //! its object; `failure` is why that was in vain.
 //!
@@ -14,7 +14,7 @@ mod item;
 mod look;
 mod outcome;
 mod patch;
-mod plan;
+mod planned;
 mod remove;
 mod send;
 mod stored;
@@ -41,16 +41,13 @@ use super::naming::Names;
 use super::rows::{AppliedRow, Failure, PatchedRow, ResultRow};
 use super::spec::Position;
 use super::wanted::{Deletions, Live, Scope, Wanted};
-use item::{Item, KindKey, Removal, Work};
+use item::{Item, KindKey, Removal, Task};
 use look::Listing;
-use outcome::{Throttled, Verb};
 use stored::StoredRows;
 
 /// Requests and time of one pass.
 const MOST_REQUESTS: usize = 500;
 const MOST_TIME: Duration = Duration::from_mins(1);
-/// After so many passes in a row that ended at the same request with a 429, this may be about one object.
-const MOST_THROTTLED: u8 = 3;
 /// What a pass has done so far is stored after so many requests, or after this time.
 const STORE_AFTER_REQUESTS: usize = 100;
 const STORE_AFTER: Duration = Duration::from_secs(10);
@@ -89,7 +86,7 @@ impl Input {
     pub fn kinds(&self) -> BTreeSet<(String, String)> {
         let stored = self.applied.iter().filter(|_| !self.another_cluster);
         let stored = stored.map(|row| (row.api_version.clone(), row.object.kind.clone()));
-        plan::kinds_in_use(&self.live).into_iter().chain(stored).collect()
+        planned::kinds_in_use(&self.live).into_iter().chain(stored).collect()
     }
 }
 
@@ -139,7 +136,7 @@ struct Pass {
     /// Whether the rows of everything that was ready have been stored.
     is_noted: bool,
     /// By syncset and place, so the first one belongs to the first syncset that is not done.
-    works: BTreeMap<(usize, Position), Work>,
+    tasks: BTreeMap<(usize, Position), Task>,
     /// Objects that syncsets want and others send, with the version under which they would be sent.
     superseded: BTreeMap<(ObjectRef, usize), String>,
     gone_removals: VecDeque<Removal>,
@@ -180,7 +177,7 @@ impl Pass {
         if input.another_cluster {
             stored.forget_objects();
         }
-        let unresolved = plan::kinds_in_use(&input.live);
+        let unresolved = planned::kinds_in_use(&input.live);
         let mut progress = if input.another_cluster { Progress::default() } else { input.progress };
         if !input.full {
             progress.objects.clear();
@@ -205,7 +202,7 @@ impl Pass {
             listings: VecDeque::new(),
             unprepared: VecDeque::new(),
             is_noted: false,
-            works: BTreeMap::new(),
+            tasks: BTreeMap::new(),
             superseded: BTreeMap::new(),
             gone_removals: VecDeque::new(),
             late_removals: VecDeque::new(),
@@ -261,12 +258,12 @@ impl Pass {
             if let Some(failure) = self.earlier_failure(turn).filter(|_| !self.failures.contains_key(&turn)) {
                 self.fail(turn, failure);
             }
-            while let Some(work) = self.next_work(turn) {
+            while let Some(task) = self.next_task(turn) {
                 given_way = 0;
-                match work {
-                    Work::Item(item) => self.send_item(target, item).await?,
-                    Work::Patch(patch) => self.send_patch(target, patch).await?,
-                    Work::Broken(failure) => self.fail(turn, failure),
+                match task {
+                    Task::Item(item) => self.send_item(target, item).await?,
+                    Task::Patch(patch) => self.send_patch(target, patch).await?,
+                    Task::Broken(failure) => self.fail(turn, failure),
                 }
             }
             while let Some(removal) = self.removals.get_mut(&turn).and_then(VecDeque::pop_front) {
@@ -290,8 +287,8 @@ impl Pass {
     }
 
     /// What a syncset still has to send.
-    fn next_work(&mut self, turn: usize) -> Option<Work> {
-        let first = self.works.first_entry().filter(|first| first.key().0 == turn)?;
+    fn next_task(&mut self, turn: usize) -> Option<Task> {
+        let first = self.tasks.first_entry().filter(|first| first.key().0 == turn)?;
         Some(first.remove())
     }
 
@@ -326,36 +323,24 @@ impl Pass {
         Ok(())
     }
 
-    async fn look<T: Target>(&mut self, target: &mut T, verb: Verb, at: Address<'_>) -> Reply<T, Option<Seen>> {
+    async fn look<T: Target>(&mut self, target: &mut T, at: Address<'_>) -> Reply<T, Option<Seen>> {
         self.ready(target).await?;
         self.requests += 1;
         let found = target.look(at).await;
-        self.answered(target, (verb, at.object), found).await
+        self.answered(target, found)
     }
 
-    async fn write<T: Target>(
-        &mut self,
-        target: &mut T,
-        verb: Verb,
-        at: Address<'_>,
-        write: Write<'_>,
-    ) -> Reply<T, Written> {
+    async fn write<T: Target>(&mut self, target: &mut T, at: Address<'_>, write: Write<'_>) -> Reply<T, Written> {
         self.ready(target).await?;
         self.requests += 1;
         let written = target.write(at, write).await;
-        self.answered(target, (verb, at.object), written).await
+        self.answered(target, written)
     }
 
-    async fn delete<T: Target>(
-        &mut self,
-        target: &mut T,
-        verb: Verb,
-        at: Address<'_>,
-        seen: &Seen,
-    ) -> Reply<T, Option<Ending>> {
+    async fn delete<T: Target>(&mut self, target: &mut T, at: Address<'_>, seen: &Seen) -> Reply<T, Option<Ending>> {
         self.requests += 1;
         let deleted = target.delete(at, &seen.uid, &seen.version).await;
-        self.answered(target, (verb, at.object), deleted).await
+        self.answered(target, deleted)
     }
 
     /// Whether the next request may be a deletion.
@@ -367,46 +352,17 @@ impl Pass {
         Ok(!self.are_deletions_off)
     }
 
-    /// A 429 ends the pass, unless the same request was answered so in several passes in a row, and the API server answers others: then
-    /// it may be about this object alone, such as that of a webhook, and the pass continues with what comes after.
-    async fn answered<T: Target, A>(
-        &mut self,
-        target: &mut T,
-        (verb, object): (Verb, &ObjectRef),
-        reply: Result<A, Failed<T::Stop>>,
-    ) -> Reply<T, A> {
+    fn answered<T: Target, A>(&mut self, target: &T, reply: Result<A, Failed<T::Stop>>) -> Reply<T, A> {
         self.look_at_the_clock(target);
-        let request = (verb, object.clone());
-        let reply = match reply {
-            Ok(answer) => Ok(answer),
-            Err(Failed::Refused(refused)) => Err(refused),
-            Err(Failed::Stopped(stop)) => return Err(EndsEarly::Stopped(stop)),
-        };
-        if is_throttled(&reply) {
-            let may_be_alone = self.count_throttled(vec![request]);
-            target.throttled(may_be_alone).await.map_err(EndsEarly::Stopped)?;
-        } else {
-            self.progress.throttled.remove(&request);
+        match reply {
+            Ok(answer) => Ok(Ok(answer)),
+            Err(Failed::Refused(refused)) => Ok(Err(refused)),
+            Err(Failed::Stopped(stop)) => Err(EndsEarly::Stopped(stop)),
         }
-        Ok(reply)
     }
 
     fn look_at_the_clock<T: Target>(&mut self, target: &T) {
         (self.elapsed, self.waited) = (target.elapsed(), target.waited());
-    }
-
-    /// Counts requests that were answered with 429. Returns whether each of them was in several passes in a row.
-    fn count_throttled(&mut self, requests: Vec<Throttled>) -> bool {
-        if self.progress.throttled.len() + requests.len() > MOST_REQUESTS {
-            self.progress.throttled.clear();
-        }
-        let mut may_be_alone = true;
-        for request in requests {
-            let tries = self.progress.throttled.entry(request).or_default();
-            *tries = tries.saturating_add(1);
-            may_be_alone &= *tries >= MOST_THROTTLED;
-        }
-        may_be_alone
     }
 
     /// The time that the cluster has had.
@@ -434,7 +390,7 @@ impl Pass {
 
     /// A syncset sends nothing more after its first failure.
     fn fail(&mut self, syncset: usize, failure: Failure) {
-        self.works.retain(|(of, _), _| *of != syncset);
+        self.tasks.retain(|(of, _), _| *of != syncset);
         if let Some(live) = self.live.get(syncset) {
             self.progress.failed.insert(live.header.id, (live.inputs, failure.clone()));
         }
@@ -448,9 +404,4 @@ impl Pass {
         let (inputs, failure) = self.progress.failed.get(&live.header.id)?;
         (*inputs == live.inputs).then(|| failure.clone())
     }
-}
-
-/// Whether the API server has answered 429.
-fn is_throttled<A>(reply: &Result<A, Refused>) -> bool {
-    reply.as_ref().is_err_and(|refused| refused.refusal == Refusal::Throttled)
 }

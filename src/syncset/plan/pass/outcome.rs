@@ -139,8 +139,6 @@ pub struct Progress {
     /// Those of them that were asked for because of what is deleted. A pass that goes on does not ask again, or it would never get
     /// further.
     pub(super) unknown_within: BTreeSet<KindKey>,
-    /// How often in a row the API server has answered 429 to these requests. It is kept from pass to pass.
-    pub(super) throttled: BTreeMap<Throttled, u8>,
 }
 
 #[cfg(test)]
@@ -149,42 +147,6 @@ impl Progress {
     pub(in crate::syncset) fn begun() -> Self {
         Self { slow_kinds: BTreeSet::from([("v1".to_owned(), "ConfigMap".to_owned())]), ..Self::default() }
     }
-}
-
-/// A request that was answered with 429: what it does, and to what.
-pub(super) type Throttled = (Verb, ObjectRef);
-
-/// What a request does. Several requests of a pass may be about one object, and an answer to one of them says nothing of another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Verb {
-    Discover,
-    List,
-    /// It reads an object before it is sent.
-    Look,
-    /// It reads an object whose write was refused.
-    Identify,
-    /// It reads an object that exists although it was to be created.
-    Owner,
-    /// It reads an object that is to be deleted.
-    Examine,
-    /// It reads an object that is to be patched.
-    LookForPatch,
-    TakeOver,
-    Apply,
-    Create,
-    /// It sends an object as a strategic merge patch.
-    Update,
-    /// It sends an object as a merge patch.
-    Merge,
-    /// It tries whether an object could be created.
-    Probe,
-    /// It deletes an object that is to be created anew.
-    Replace,
-    /// It sends a patch of this content: an object may have several.
-    Patch(Digest),
-    /// The same as a merge patch.
-    MergePatch(Digest),
-    Delete,
 }
 
 impl Pass {
@@ -249,8 +211,8 @@ impl Pass {
     fn progress_after(&mut self, end: End) -> Progress {
         let mut progress = std::mem::take(&mut self.progress);
         if end != End::Yielded {
-            let Progress { objects, patches, unlisted, slow_kinds, throttled, .. } = progress;
-            progress = Progress { slow_kinds, throttled, ..Progress::default() };
+            let Progress { objects, patches, unlisted, slow_kinds, .. } = progress;
+            progress = Progress { slow_kinds, ..Progress::default() };
             if end == End::Interrupted && self.full {
                 (progress.objects, progress.patches, progress.unlisted) = (objects, patches, unlisted);
             }

@@ -1,7 +1,6 @@
 //! Patches.
 
 use super::item::PatchItem;
-use super::outcome::Verb;
 use super::target::{Manager, Refusal, Refused, Resolution, Seen, Target, Write, Written};
 use super::{Flow, Pass, failure};
 use crate::syncset::plan::reason::Reason;
@@ -44,7 +43,7 @@ impl Pass {
         }
         self.step(target).await?;
         if is_in_place {
-            match self.look(target, Verb::LookForPatch, patch.address()).await? {
+            match self.look(target, patch.address()).await? {
                 Ok(Some(seen)) => {
                     let is_noted = |row: &PatchedRow| {
                         row.uid.as_ref() == Some(&seen.uid) && row.version.as_ref() == Some(&seen.version)
@@ -71,13 +70,11 @@ impl Pass {
     async fn patch<T: Target>(&mut self, target: &mut T, patch: &PatchItem) -> Flow<T> {
         let desired = &patch.desired;
         let write = |patch_type| Write::Patch { patch_type, manager: Manager::Patch, body: &desired.body };
-        let verb = Verb::Patch(desired.content);
-        let mut patched = self.write(target, verb, patch.address(), write(desired.patch_type)).await?;
+        let mut patched = self.write(target, patch.address(), write(desired.patch_type)).await?;
         // Some kinds know no strategic merge patches.
         let is_unsupported = |refused: &Refused| refused.refusal == Refusal::UnsupportedMediaType;
         if desired.patch_type == PatchType::Strategic && patched.as_ref().is_err_and(is_unsupported) {
-            let verb = Verb::MergePatch(desired.content);
-            patched = self.write(target, verb, patch.address(), write(PatchType::Merge)).await?;
+            patched = self.write(target, patch.address(), write(PatchType::Merge)).await?;
         }
         match patched {
             Ok(Written { seen, .. }) if seen.is_terminating() => {

@@ -10,7 +10,7 @@ use jiff::SignedDuration;
 use uuid::Uuid;
 
 use super::item::{KindKey, Removal};
-use super::outcome::{Release, Verb};
+use super::outcome::Release;
 use super::send::CONTENDED_AFTER;
 use super::stored::is_undetermined;
 use super::target::{Ending, Refusal, Resolution, Target};
@@ -58,6 +58,11 @@ impl Pass {
             self.keep_row(&removal, &hindrance);
             return Ok(());
         }
+        if let Some(taken) = self.taken_within(&removal.object) {
+            let why = format!("{taken} would be deleted with it, and stays");
+            self.protect(&removal, &why);
+            return Ok(());
+        }
         if self.has_to_stay(&removal.object) {
             self.release(&removal, Release::Kept);
             return Ok(());
@@ -67,7 +72,7 @@ impl Pass {
             return Ok(());
         }
         if let Some(failure) = self.progress.removals.get(&place) {
-            self.deletion_failures.entry(removal.syncset).or_insert(failure.clone());
+            self.note_failure(removal.syncset, failure.clone());
             return Ok(());
         }
         let key = (removal.api_version.clone(), removal.object.kind.clone());
@@ -93,7 +98,7 @@ impl Pass {
 
     async fn delete_if_ours<T: Target>(&mut self, target: &mut T, removal: &Removal) -> Flow<T> {
         for look in 1.. {
-            let seen = match self.look(target, Verb::Examine, removal.address()).await? {
+            let seen = match self.look(target, removal.address()).await? {
                 Ok(Some(seen)) => seen,
                 // A pass that was killed may have deleted it.
                 Ok(None) => {
@@ -115,10 +120,7 @@ impl Pass {
                 } else {
                     // It was sent to be deleted again, and somebody on the cluster has changed that: it is told until it is gone, wanted
                     // again, or as it was.
-                    let row = AppliedRow { gone: TAKEN, ..row.clone() };
-                    let failure = failure::of_protected(&removal.api_version, &removal.object, release.reason());
-                    self.stored.put(row);
-                    self.fail_removal(removal, failure);
+                    self.protect(removal, release.reason());
                 }
                 break;
             }
@@ -129,7 +131,7 @@ impl Pass {
             if !self.may_delete(target).await? {
                 break;
             }
-            match self.delete(target, Verb::Delete, removal.address(), &seen).await? {
+            match self.delete(target, removal.address(), &seen).await? {
                 Ok(Some(ending)) => self.wait_until_gone(removal, &ending),
                 Ok(None) => self.stored.remove(&removal.object, removal.syncset),
                 Err(refused) => match refused.refusal {
@@ -168,7 +170,7 @@ impl Pass {
             return Some(format!("{within} is still wanted"));
         }
         let is_ending = |row: &AppliedRow| self.progress.ending.contains(&(row.object.clone(), row.syncset));
-        let mut pending = self.pending_within(object).filter(|row| !is_ending(row));
+        let mut pending = self.pending_within(object).filter(|row| !is_ending(row) && !self.is_taken(row));
         if let Some(row) = pending.find(|row| self.may_define(object, &row.object)) {
             let is_allowed = self.deletions_of(row.syncset) == Deletions::Allowed;
             let why = if is_allowed { "is not deleted yet" } else { "may not be deleted yet" };
@@ -181,6 +183,17 @@ impl Pass {
                 && self.stored.rows_of(wanted).all(|row| row.uid.is_none())
         };
         self.wanted.objects().find(is_same).map(|same| format!("it may be {same}, which is wanted"))
+    }
+
+    /// Whether the deletion of an object was allowed, and somebody on the cluster has taken it from its syncset.
+    fn is_taken(&self, row: &AppliedRow) -> bool {
+        row.gone == TAKEN && self.deletions_of(row.syncset) == Deletions::Allowed
+    }
+
+    /// An object that was taken from its syncset, and would be deleted with this one.
+    fn taken_within(&self, outer: &ObjectRef) -> Option<ObjectRef> {
+        let mut taken = self.pending_within(outer).filter(|row| self.is_taken(row));
+        taken.find(|row| self.may_define(outer, &row.object)).map(|row| row.object.clone())
     }
 
     /// Objects that nobody wants and that are not deleted yet, and would be deleted with this one.
@@ -206,7 +219,14 @@ impl Pass {
 
     fn keep_row(&mut self, removal: &Removal, message: &str) {
         let failure = failure::of_deletion(&removal.api_version, &removal.object, message);
-        self.deletion_failures.entry(removal.syncset).or_insert(failure);
+        self.note_failure(removal.syncset, failure);
+    }
+
+    /// Leaves an object that nobody wants, and notes that its deletion was allowed.
+    fn protect(&mut self, removal: &Removal, why: &str) {
+        let Some(row) = self.stored.row(&removal.object, removal.syncset).cloned() else { return };
+        self.stored.put(AppliedRow { gone: TAKEN, ..row });
+        self.fail_removal(removal, failure::of_protected(&removal.api_version, &removal.object, why));
     }
 
     /// Gives up a deletion that the cluster has refused: a pass that continues this one does not try it again.
@@ -216,7 +236,15 @@ impl Pass {
 
     fn fail_removal(&mut self, removal: &Removal, failure: Failure) {
         self.progress.removals.insert((removal.object.clone(), removal.syncset), failure.clone());
-        self.deletion_failures.entry(removal.syncset).or_insert(failure);
+        self.note_failure(removal.syncset, failure);
+    }
+
+    /// The first failure of a syncset is told, but one that is tried again goes before those that wait for a change: it would not be tried again.
+    fn note_failure(&mut self, syncset: Uuid, failure: Failure) {
+        let told = self.deletion_failures.entry(syncset).or_insert_with(|| failure.clone());
+        if told.reason == Reason::NotDeleted && failure.reason != Reason::NotDeleted {
+            *told = failure;
+        }
     }
 
     /// Why a syncset has not deleted something, with how many objects stay like the one that is named.
@@ -246,7 +274,7 @@ impl Pass {
         let since = ending.since.filter(|since| self.now().duration_since(*since) >= SOON_GONE);
         if let Some(since) = since {
             let failure = failure::of_ending(&removal.api_version, &removal.object, since, ending);
-            self.deletion_failures.entry(removal.syncset).or_insert(failure);
+            self.note_failure(removal.syncset, failure);
         }
         self.progress.ending.insert((removal.object.clone(), removal.syncset));
     }

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::item::{Check, Item, ItemState, Work};
-use super::outcome::{Release, Verb};
+use super::item::{Check, Item, ItemState, Task};
+use super::outcome::Release;
 use super::target::{Manager, Refusal, Refused, Seen, Target, Write, Written};
 use super::{Flow, Pass, failure};
 use crate::syncset::plan::name::ObjectRef;
@@ -78,11 +78,11 @@ impl Pass {
     /// Looks at other objects of the syncset whose kinds this pass has defined, so that the rows of all are stored at once.
     async fn look_ahead<T: Target>(&mut self, target: &mut T, syncset: usize) -> Flow<T> {
         for _ in 0..MOST_AHEAD {
-            let works = self.works.range((syncset, Position::Resource(0))..);
-            let mut works = works.take_while(|((of, _), _)| *of == syncset);
-            let is_next = |work: &Work| matches!(work, Work::Item(item) if self.may_be_served_now(item));
-            let Some(at) = works.find(|(_, work)| is_next(work)).map(|(at, _)| *at) else { break };
-            if let Some(Work::Item(item)) = self.works.remove(&at) {
+            let tasks = self.tasks.range((syncset, Position::Resource(0))..);
+            let mut tasks = tasks.take_while(|((of, _), _)| *of == syncset);
+            let is_next = |task: &Task| matches!(task, Task::Item(item) if self.may_be_served_now(item));
+            let Some(at) = tasks.find(|(_, task)| is_next(task)).map(|(at, _)| *at) else { break };
+            if let Some(Task::Item(item)) = self.tasks.remove(&at) {
                 self.resolve_again(target, item).await?;
             }
         }
@@ -91,14 +91,14 @@ impl Pass {
 
     /// Notes all objects of the syncset that have become ready.
     fn settle_late(&mut self, syncset: usize) {
-        let works = self.works.range((syncset, Position::Resource(0))..).take_while(|((of, _), _)| *of == syncset);
-        let is_late = |work: &Work| matches!(work, Work::Item(item) if item.is_late && item.state == ItemState::Ready);
-        let late: Vec<_> = works.filter(|(_, work)| is_late(work)).map(|(at, _)| *at).collect();
+        let tasks = self.tasks.range((syncset, Position::Resource(0))..).take_while(|((of, _), _)| *of == syncset);
+        let is_late = |task: &Task| matches!(task, Task::Item(item) if item.is_late && item.state == ItemState::Ready);
+        let late: Vec<_> = tasks.filter(|(_, task)| is_late(task)).map(|(at, _)| *at).collect();
         for at in late {
-            if let Some(Work::Item(mut item)) = self.works.remove(&at) {
+            if let Some(Task::Item(mut item)) = self.tasks.remove(&at) {
                 item.is_late = false;
                 self.settle(&item);
-                self.works.insert(at, Work::Item(item));
+                self.tasks.insert(at, Task::Item(item));
             }
         }
     }
@@ -106,7 +106,7 @@ impl Pass {
     /// The object has changed, so its turn comes once more: its row is stored first if that is necessary.
     fn begin_again(&mut self, mut item: Box<Item>) {
         item.is_late = true;
-        self.works.insert((item.syncset, item.desired.place), Work::Item(item));
+        self.tasks.insert((item.syncset, item.desired.place), Task::Item(item));
     }
 
     /// The object is not as it was when it was looked at.
@@ -124,7 +124,7 @@ impl Pass {
         // The fields that were taken over are those of our manager, which has to apply the object now.
         if let Some(body) = item.takeover.take() {
             let write = Write::Patch { patch_type: PatchType::Json, manager: Manager::Apply, body: &body };
-            match self.write(target, Verb::TakeOver, item.address(), write).await? {
+            match self.write(target, item.address(), write).await? {
                 Ok(Written { seen, .. }) if seen.is_terminating() => {
                     self.fail_terminating(&item);
                     return Ok(());
@@ -140,7 +140,7 @@ impl Pass {
             }
         }
         loop {
-            let applied = self.write(target, Verb::Apply, item.address(), Write::Apply(&item.written_body())).await?;
+            let applied = self.write(target, item.address(), Write::Apply(&item.written_body())).await?;
             match applied {
                 Ok(written) => {
                     target.sent(item.behavior, true);
@@ -163,7 +163,7 @@ impl Pass {
 
     async fn create<T: Target>(&mut self, target: &mut T, mut item: Box<Item>) -> Flow<T> {
         let write = Write::Create { body: &item.created_body(), dry_run: false };
-        let refused = match self.write(target, Verb::Create, item.address(), write).await? {
+        let refused = match self.write(target, item.address(), write).await? {
             Ok(Written { seen, .. }) => {
                 target.sent(item.behavior, true);
                 // It has not existed, so it is ours.
@@ -196,7 +196,7 @@ impl Pass {
 
     /// An earlier pass may have created the object, and have been cut short.
     async fn find_owner<T: Target>(&mut self, target: &mut T, mut item: Box<Item>) -> Flow<T> {
-        match self.look(target, Verb::Owner, item.address()).await? {
+        match self.look(target, item.address()).await? {
             Ok(Some(seen)) => {
                 let own = self.live.get(item.syncset).map(|live| live.header.id);
                 let is_own = seen.marks.managed && seen.marks.syncset == own && !seen.marks.adopted;
@@ -216,10 +216,9 @@ impl Pass {
 
     async fn update<T: Target>(&mut self, target: &mut T, mut item: Box<Item>) -> Flow<T> {
         loop {
-            let (verb, patch_type) =
-                if item.as_merge { (Verb::Merge, PatchType::Merge) } else { (Verb::Update, PatchType::Strategic) };
+            let patch_type = if item.as_merge { PatchType::Merge } else { PatchType::Strategic };
             let write = Write::Patch { patch_type, manager: Manager::Update, body: &item.written_body() };
-            match self.write(target, verb, item.address(), write).await? {
+            match self.write(target, item.address(), write).await? {
                 Ok(written) => {
                     target.sent(item.behavior, true);
                     match self.note_written(&mut item, written) {
@@ -249,11 +248,8 @@ impl Pass {
         mut item: Box<Item>,
         refused: Refused,
     ) -> Flow<T> {
-        let found = if item.may_be_another(&refused) {
-            self.look(target, Verb::Identify, item.address()).await?
-        } else {
-            Err(refused.clone())
-        };
+        let found =
+            if item.may_be_another(&refused) { self.look(target, item.address()).await? } else { Err(refused.clone()) };
         let found = match found {
             Ok(found) => found,
             Err(answer) => {
@@ -311,7 +307,7 @@ impl Pass {
             return Ok(());
         }
         let tried = Write::Create { body: &item.created_body(), dry_run: true };
-        let tried = self.write(target, Verb::Probe, item.address(), tried).await?;
+        let tried = self.write(target, item.address(), tried).await?;
         if !tried.is_err_and(|answer| answer.refusal == Refusal::Exists) {
             self.refuse(&item, &refused);
             return Ok(());
@@ -320,7 +316,7 @@ impl Pass {
             self.refuse_to_recreate(&item, &refused, CHANGED);
             return Ok(());
         }
-        match self.delete(target, Verb::Replace, item.address(), seen).await? {
+        match self.delete(target, item.address(), seen).await? {
             Ok(_) => {
                 let message = "the object is being deleted, to be created again";
                 self.fail(item.syncset, failure::of_place(item.desired.place, Reason::Terminating, message));

@@ -96,10 +96,6 @@ pub trait Target {
         version: &str,
     ) -> impl Future<Output = Result<Option<Ending>, Failed<Self::Stop>>> + Send;
 
-    /// The API server has answered 429 to the last request ([`Refusal::Throttled`]). Stops the pass, unless it may be about that request alone and the API
-    /// server answers others.
-    fn throttled(&mut self, may_be_alone: bool) -> impl Future<Output = Result<(), Self::Stop>> + Send;
-
     /// Writes to the database, before anything else is done.
     fn store(&mut self, writes: Writes) -> impl Future<Output = Result<(), Self::Stop>> + Send;
 
@@ -353,9 +349,7 @@ pub enum Refusal {
     SchemaMismatch,
     /// 404 that is not about the object: the kind is no longer served, or what answers is no API server.
     NotServed,
-    /// 429.
-    Throttled,
-    /// Any other 4xx.
+    /// Any other 4xx; a 429 only if it is about this request alone.
     Rejected,
     /// Any other 5xx, or an answer that is none.
     Server,

@@ -163,7 +163,7 @@ impl Follower<'_> {
 fn not_expired<T: Default>(outcome: Result<T, DispatchError>) -> Result<T, db::Error> {
     match outcome {
         Ok(done) => Ok(done),
-        Err(DispatchError::LeaseExpired) => {
+        Err(DispatchError::ClaimLost) => {
             tracing::debug!("the claim of the dispatcher has expired in the database, waiting for another one");
             Ok(T::default())
         }

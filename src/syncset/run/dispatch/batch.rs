@@ -31,8 +31,9 @@ pub struct Dispatch {
     pub(super) is_guarding: bool,
 }
 
-/// A count that takes longer is made beside the batches, in as long as a statement may take.
-pub(super) const COUNTED_WITHIN: Duration = Duration::from_secs(10);
+/// A count that takes longer is made beside the batches, in as long as a statement may take; and so are the further ones of a namespace whose counts
+/// have taken as long in a batch.
+pub(super) const COUNTED_WITHIN: Duration = Duration::from_secs(2);
 /// Until a check is tried again that has failed, or was overtaken by a change.
 const AFTER_A_FAILURE: Duration = Duration::from_mins(1);
 const AFTER_A_CHANGE: Duration = Duration::from_secs(5);
@@ -230,8 +231,9 @@ impl Dispatch {
         batch: &mut Batch,
         after_each: &(dyn Fn() + Sync),
     ) -> Result<CheckEnd, DispatchError> {
-        let database = self.database.clone().answering_within(COUNTED_WITHIN);
-        let guard = DeletionGuard { database: &database, is_guarding: self.is_guarding, version };
+        let counts = self.database.clone().answering_within(COUNTED_WITHIN);
+        let guard = DeletionGuard { database: &self.database, counts: &counts, is_guarding: self.is_guarding, version };
+        let mut spent = BTreeMap::<String, Duration>::new();
         let relabelled: Vec<Uuid> = unchecked.relabelled.iter().copied().collect();
         let changed: Vec<Uuid> = unchecked.syncsets.iter().copied().collect();
         let mut others = tracking(&self.database, &relabelled).await?;
@@ -242,7 +244,15 @@ impl Dispatch {
             for some in syncsets.chunks(READ_AT_ONCE) {
                 for subject in guard.read(some).await? {
                     let relabelled = (!is_changed).then_some(&*relabelled);
-                    check_one(&guard, &subject, relabelled, &mut decisions).await?;
+                    let spent = spent.entry(subject.namespace().to_owned()).or_default();
+                    let began = Instant::now();
+                    // Of those without a namespace there are as many as administrators write.
+                    if *spent < COUNTED_WITHIN || subject.namespace().is_empty() {
+                        check_one(&guard, &subject, relabelled, &mut decisions).await?;
+                    } else {
+                        guard.set_aside(&subject, &mut decisions);
+                    }
+                    *spent += began.elapsed();
                     after_each();
                     if decisions.are_many() && !self.write(grant, read, &std::mem::take(&mut decisions), batch).await? {
                         return Ok(CheckEnd::Outdated);
@@ -299,14 +309,15 @@ impl Dispatch {
         const QUERY: &str = "still_aside";
         const STILL: &str = "select k.cursor from towline_guard g join towline_claim k on k.name = 'dispatcher' \
              where g.syncset = $1::text::uuid and g.checked = $2 and -g.checked <= k.cursor for update of g";
-        let guard = DeletionGuard { database: &self.database, is_guarding: self.is_guarding, version: 0 };
+        let (database, is_guarding) = (&self.database, self.is_guarding);
+        let guard = DeletionGuard { database, counts: database, is_guarding, version: 0 };
         let subjects = guard.read(&[syncset]).await?;
         let mut counted = Decisions::default();
         for subject in &subjects {
             guard.check(subject, &mut counted).await?;
         }
         let begun = begin_locked(&self.database, "check_aside", Some(grant), None).await?;
-        let mut transaction = begun.ok_or(DispatchError::LeaseExpired)?;
+        let mut transaction = begun.ok_or(DispatchError::ClaimLost)?;
         let id = syncset.to_string();
         let params = [(&id as _, Type::TEXT), (&checked as _, Type::INT8)];
         let rows = transaction.all(QUERY, STILL, &params).await?;
@@ -357,38 +368,37 @@ impl Dispatch {
         ];
         let text = format!("update towline_claim set cursor = $4 where {CLAIMED}");
         match self.database.execute("pass_over", &text, &params).await? {
-            0 => Err(DispatchError::LeaseExpired),
+            0 => Err(DispatchError::ClaimLost),
             _ => Ok(()),
         }
     }
 
     async fn begin(&self, grant: &Grant, read: &Read) -> Result<Transaction<'static>, DispatchError> {
         let begun = begin_locked(&self.database, "dispatch", Some(grant), Some(read.head.cursor)).await?;
-        begun.ok_or(DispatchError::LeaseExpired)
+        begun.ok_or(DispatchError::ClaimLost)
     }
 }
 
 /// Has the guard check a syncset, if it is concerned by these clusters with other labels, or in any case. One whose statement fails, or takes too
-/// long, is set aside: it keeps no other waiting.
+/// long, is set aside: it keeps no other waiting. One that is aside already is set aside anew, since what is being counted no longer holds.
 async fn check_one(
     guard: &DeletionGuard<'_>,
     subject: &Subject,
     relabelled: Option<&[Uuid]>,
     decisions: &mut Decisions,
 ) -> Result<(), DispatchError> {
-    if !subject.is_aside() {
-        let checked = async {
-            match relabelled {
-                Some(relabelled) if !guard.is_concerned(subject, relabelled).await? => Ok(()),
-                _ => guard.check(subject, decisions).await,
-            }
-        };
-        match checked.await {
-            Ok(()) => return Ok(()),
-            Err(error) => isolated(subject, error)?,
+    let checked = async {
+        match relabelled {
+            Some(relabelled) if !guard.is_concerned(subject, relabelled).await? => {}
+            _ if subject.is_aside() => guard.set_aside(subject, decisions),
+            _ => guard.check(subject, decisions).await?,
         }
+        Ok::<_, DispatchError>(())
+    };
+    if let Err(error) = checked.await {
+        isolated(subject, error)?;
+        guard.set_aside(subject, decisions);
     }
-    guard.set_aside(subject, decisions);
     Ok(())
 }
 
@@ -396,8 +406,12 @@ async fn check_one(
 pub(super) fn isolated(subject: &Subject, error: DispatchError) -> Result<(), DispatchError> {
     match error {
         DispatchError::Database(error) if error.outage().is_none() || error.is_delay() => {
-            let (syncset, error) = (subject.id(), full_text(&error));
-            tracing::warn!(%syncset, error, "failed to check what a syncset would delete: it deletes nothing until that succeeds");
+            let (syncset, is_delay, error) = (subject.id(), error.is_delay(), full_text(&error));
+            if is_delay {
+                tracing::info!(%syncset, "counting what a syncset would delete takes long: it deletes nothing until that is done");
+            } else {
+                tracing::warn!(%syncset, error, "failed to check what a syncset would delete: it deletes nothing until that succeeds");
+            }
             Ok(())
         }
         error => Err(error),

@@ -38,7 +38,7 @@ pub use batch::{Aside, Batch, Dispatch};
 pub use rollout::Rollouts;
 pub(in crate::syncset) use rollout::waves;
 pub(in crate::syncset) use selection::condition;
-pub use suspended::{SuspendedSyncset, approve, suspended, suspended_within};
+pub use suspended::{SuspendedSyncset, approve, being_counted, suspended, suspended_within};
 
 /// Limit of a transaction. It locks the row of the claim, for which a renewal waits 3 s at most and is then repeated.
 const WITHIN: Duration = Duration::from_secs(8);
@@ -56,7 +56,7 @@ pub enum DispatchError {
     Database(#[from] db::Error),
     /// Another process is the dispatcher, or another batch has moved the cursor.
     #[error("the claim of the dispatcher has expired")]
-    LeaseExpired,
+    ClaimLost,
     /// The database is being restored, or was failed over to: its versions are another server's. Another attempt may succeed.
     #[error("the database is being restored")]
     Restoring,

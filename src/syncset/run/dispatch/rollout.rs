@@ -109,6 +109,7 @@ struct Subject {
     /// Of its goal.
     generation: i64,
     is_held: bool,
+    is_aside: bool,
 }
 
 impl Dispatch {
@@ -195,8 +196,9 @@ impl Dispatch {
         *next = None;
         let mut decisions = Decisions::default();
         if due.is_unguarded {
-            let database = self.database.clone().answering_within(COUNTED_WITHIN);
-            let guard = DeletionGuard { database: &database, is_guarding: self.is_guarding, version: cursor };
+            let (database, is_guarding) = (&self.database, self.is_guarding);
+            let counts = database.clone().answering_within(COUNTED_WITHIN);
+            let guard = DeletionGuard { database, counts: &counts, is_guarding, version: cursor };
             for subject in guard.read(&[due.syncset]).await? {
                 // It begins once that is checked.
                 if subject.is_aside() {
@@ -211,14 +213,14 @@ impl Dispatch {
             }
             if !decisions.aside.is_empty() {
                 let begun = begin_locked(&self.database, "rollout", Some(grant), None).await?;
-                let mut transaction = begun.ok_or(DispatchError::LeaseExpired)?;
+                let mut transaction = begun.ok_or(DispatchError::ClaimLost)?;
                 decisions.write(&mut transaction).await?;
                 transaction.commit().await?;
                 return Ok(None);
             }
         }
         let begun = begin_locked(&self.database, "rollout", Some(grant), None).await?;
-        let mut transaction = begun.ok_or(DispatchError::LeaseExpired)?;
+        let mut transaction = begun.ok_or(DispatchError::ClaimLost)?;
         // Somebody has approved something meanwhile.
         if !decisions.write(&mut transaction).await? {
             return Ok(Some(0));
@@ -252,7 +254,8 @@ impl Dispatch {
         clusters.dedup();
         let asked = ask(&mut transaction, &clusters, is_urgent).await?;
         transaction.commit().await?;
-        if is_stored || !rollouts.stored.contains_key(&due.syncset) {
+        // What it does not count now must not count later.
+        if is_stored || after.clock == before.clock {
             rollouts.stored.insert(due.syncset, now);
         }
         if let Some(broker) = self.broker.as_ref().filter(|_| is_urgent) {
@@ -321,7 +324,7 @@ async fn read(
     // A large document is decompressed once.
     const TEXT: &str = "select to_jsonb(r)::text, d.kind, d.namespace, d.name, s.rollout::text, s.\"clusterDeploymentRefs\"::text, \
            s.\"clusterDeploymentSelector\"::text, s.\"clusterNamespaces\"::text, (v.content->'health')::text, v.generation, \
-           coalesce(g.held, false) \
+           coalesce(g.held, false), coalesce(g.checked < 0, false) \
          from towline_rollout r \
          join towline_documents d on d.kind in ('syncsets', 'selectorsyncsets') and d.id = r.syncset and d.deleted_at is null \
          cross join lateral jsonb_to_record(d.data->'spec') as s(rollout jsonb, \"clusterDeploymentRefs\" jsonb, \
@@ -355,6 +358,7 @@ async fn read(
         audience,
         generation,
         is_held: column(QUERY, row, 10)?,
+        is_aside: column(QUERY, row, 11)?,
     }))
 }
 
@@ -397,7 +401,7 @@ async fn observe(
            t.revision, t.number, t.wave, t.released, t.done, {read_before}, \
            case when r.generation = {generation}::text::bigint and r.inputs not in ({BEGUN}, {OUTDATED}) then \
              case when r.result = 'Failure' then r.reason when not r.pending_deletions then '' end end, \
-           {read}, case when r.health_inputs = r.inputs then r.health_state end, \
+           {read}, case when r.health_inputs = r.inputs and r.generation = {generation}::text::bigint then r.health_state end, \
            t.done and t.number = {number}::text::bigint and r.cluster is null, \
            p.reachable is false and (p.last_contact < t.released_at) is not false, \
            case when w.ready_at <= now() and (w.until is null or w.until < now()) then {queued} end, \
@@ -420,7 +424,7 @@ async fn observe(
         queued = micros("now() - w.ready_at"),
     );
     let rows = transaction.all(QUERY, &text, &parameters.as_params()).await?;
-    let mut observed = Observed { is_held: subject.is_held, ..Observed::default() };
+    let mut observed = Observed { is_held: subject.is_held, is_aside: subject.is_aside, ..Observed::default() };
     let now = Timestamp::now();
     for row in &rows {
         let id = uuid(QUERY, column(QUERY, row, 0)?)?;

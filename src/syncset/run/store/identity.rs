@@ -54,7 +54,7 @@ impl PassStore {
         let mut transaction = self.database.begin("own", WITHIN).await?;
         transaction.execute("lock_identity", Text::Prepared(LOCK), &lock).await?;
         let rows = transaction.all(QUERY, Text::Prepared(OWN), &params).await?;
-        let row = rows.first().ok_or(StoreError::LeaseExpired)?;
+        let row = rows.first().ok_or(StoreError::ClaimLost)?;
         let owner: Option<String> = column(QUERY, row, 0)?;
         let waiting: Vec<&str> = column(QUERY, row, 1)?;
         // The database prints valid ids.

@@ -13,8 +13,10 @@ mod save;
 mod snapshot;
 mod tracked;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::db::{self, Database};
@@ -23,11 +25,15 @@ use crate::documents::{ListError, UnreadableRow};
 use columns::UnreadableColumn;
 pub use content::{Content, Lacking, MOST_ROWS, PayloadRow, SealedSecret};
 pub use proposal::{AskedObject, ClusterPlace, Selected};
-pub use save::{ClusterUpdate, Revision};
+pub use save::{ClusterRevision, ClusterUpdate};
+use snapshot::Asked;
 pub use snapshot::TooLarge;
 
 pub(in crate::syncset) use save::RESYNC;
 pub(in crate::syncset) use tracked::tracked_objects;
+
+/// Most snapshots of one statement: one of a few small syncsets takes half a millisecond by itself.
+const TOGETHER: usize = 16;
 
 /// Reads and writes what is stored of passes. Clones share the pool, and the half of its connections that they may use at once: passes
 /// wait for each other, and not requests of clients for hundreds of passes.
@@ -35,20 +41,25 @@ pub(in crate::syncset) use tracked::tracked_objects;
 pub struct PassStore {
     database: Database,
     slots: Arc<Semaphore>,
+    /// Snapshots that somebody waits for. Locked only to put one in or to take some.
+    asked: Arc<Mutex<VecDeque<Asked>>>,
+    /// How many of them are read at once.
+    together: usize,
 }
 
 impl PassStore {
     pub fn new(database: Database) -> Self {
         let slots = usize::try_from(database.state().max / 2).unwrap_or(usize::MAX).max(1);
-        Self { database, slots: Arc::new(Semaphore::new(slots)) }
+        Self { database, slots: Arc::new(Semaphore::new(slots)), asked: Arc::default(), together: TOGETHER }
     }
 
     /// The same for those who only look at clusters: up to a quarter of the connections, in slots for which no pass waits. There are not
-    /// as many connections as all slots together, so that a pass may wait for one, but then no longer than for a statement.
+    /// as many connections as all slots together, so that a pass may wait for one, but then no longer than for a statement. Nobody's look
+    /// waits for what somebody else looks at.
     #[must_use]
     pub fn apart(&self) -> Self {
         let slots = usize::try_from(self.database.state().max / 4).unwrap_or(usize::MAX).max(1);
-        Self { database: self.database.clone(), slots: Arc::new(Semaphore::new(slots)) }
+        Self { slots: Arc::new(Semaphore::new(slots)), together: 1, ..Self::new(self.database.clone()) }
     }
 
     /// Waits until another statement may be run.
@@ -70,7 +81,7 @@ pub enum StoreError {
     Restoring(#[source] ListError),
     /// The claim on the cluster has ended or belongs to another process. Nothing was written.
     #[error("the claim on the cluster has expired")]
-    LeaseExpired,
+    ClaimLost,
     /// A document can't be read. Another attempt fails in the same way.
     #[error("failed to read a document of the cluster")]
     Document(#[source] UnreadableRow),

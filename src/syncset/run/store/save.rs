@@ -15,7 +15,7 @@ use super::columns::{AppliedColumns, AppliedKey, ClusterColumns, PatchedColumns,
 use super::content::texts;
 use super::{PassStore, StoreError};
 use crate::db::{Json, Param, Row, Text, Type, column};
-use crate::documents::{Entry, Work, WorkClaim, WorkEnd};
+use crate::documents::{Document, Entry, Work, WorkClaim, WorkEnd};
 use crate::syncset::plan::guard::precious_row;
 use crate::syncset::plan::health::Health;
 use crate::syncset::plan::pass::Writes;
@@ -31,7 +31,7 @@ pub struct ClusterUpdate {
 
 /// What may have changed for a cluster while a pass is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Revision {
+pub struct ClusterRevision {
     /// How many passes were requested so far, as [`Work::wanted`](crate::documents::Work::wanted) says it.
     pub wanted: i64,
     /// Version of the cluster's document; none if it is gone.
@@ -78,7 +78,7 @@ const OTHERS: &str = "\
          reachable = excluded.reachable, last_contact = excluded.last_contact, last_full = excluded.last_full, \
          next_full = case when p.resyncs = excluded.resyncs then excluded.next_full end, \
          attempts = excluded.attempts, retry_at = excluded.retry_at, asked_generation = excluded.asked_generation, \
-         left_at = excluded.left_at \
+         left_at = excluded.left_at, failure = null \
        returning 1), \
      dropped as (delete from towline_patched t using held, \
          unnest($10::text[]::uuid[], $11::bigint[]) d(syncset, position) \
@@ -127,6 +127,18 @@ static SAVE_HEALTH: LazyLock<String> = LazyLock::new(|| {
          select wanted, version from held"
     )
 });
+/// Notes why no pass can begin, and reads the `ClusterSync` without what it says of syncsets: of too many, that is large.
+static FAIL: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "with {REVISION}, noted as (insert into towline_cluster as p (cluster, kubeconfig_generation, attempts, failure) \
+           select cluster, 0, 0, jsonb_build_object('reason', $4::text, 'message', $5::text, 'since', now()) from held \
+           on conflict (cluster) do update set failure = excluded.failure \
+             where p.failure->>'reason' is distinct from excluded.failure->>'reason') \
+         select (select jsonb_set(jsonb_set(to_jsonb(s) - 'sealed', '{{status,syncSets}}', '[]'), '{{status,selectorSyncSets}}', '[]')::text \
+           from clusters c join clustersyncs s on s.kind = 'clustersyncs' and s.namespace = c.namespace and s.name = c.name \
+           where c.kind = 'clusters' and c.id = held.cluster) from held"
+    )
+});
 static LOOK: LazyLock<String> = LazyLock::new(|| format!("with {REVISION} select wanted, version from held"));
 
 /// Makes full passes of clusters due; $1 has their ids, or is null for all of them. They begin when the clusters are asked for. A row
@@ -143,7 +155,7 @@ impl PassStore {
         claim: &WorkClaim,
         writes: &Writes,
         cluster_row: Option<&ClusterUpdate>,
-    ) -> Result<Revision, StoreError> {
+    ) -> Result<ClusterRevision, StoreError> {
         const QUERY: &str = "save_pass";
         let columns = Columns::of(claim, writes, cluster_row)?;
         let _slot = self.slot().await;
@@ -166,7 +178,7 @@ impl PassStore {
         let _slot = self.slot().await;
         work.release();
         let rows = self.database.all(QUERY, Text::Prepared(&SAVE_AND_END), &params).await?;
-        Ok(column(QUERY, rows.first().ok_or(StoreError::LeaseExpired)?, 0)?)
+        Ok(column(QUERY, rows.first().ok_or(StoreError::ClaimLost)?, 0)?)
     }
 
     /// What is known of the health of these syncsets, with their objects. What another release has written is read anew.
@@ -203,8 +215,26 @@ impl PassStore {
         revision(QUERY, &self.database.all(QUERY, Text::Prepared(&SAVE_HEALTH), &params).await?).map(drop)
     }
 
+    /// Notes that no pass over the cluster can begin, and why, until it is written again how the cluster is. Returns its `ClusterSync` as it is
+    /// without results of syncsets; none if it is gone.
+    pub async fn fail(&self, claim: &WorkClaim, reason: &str, message: &str) -> Result<Option<Document>, StoreError> {
+        const QUERY: &str = "fail_cluster";
+        let cluster = claim.cluster.to_string();
+        let params: [Param<'_>; 5] = [
+            (&cluster, Type::TEXT),
+            (&claim.holder, Type::TEXT),
+            (&claim.token, Type::INT8),
+            (&reason, Type::TEXT),
+            (&message, Type::TEXT),
+        ];
+        let _slot = self.slot().await;
+        let rows = self.database.all(QUERY, Text::Prepared(&FAIL), &params).await?;
+        let text: Option<&str> = column(QUERY, rows.first().ok_or(StoreError::ClaimLost)?, 0)?;
+        text.map(Document::from_row).transpose().map_err(StoreError::Document)
+    }
+
     /// The present revision of the cluster.
-    pub async fn revision(&self, claim: &WorkClaim) -> Result<Revision, StoreError> {
+    pub async fn revision(&self, claim: &WorkClaim) -> Result<ClusterRevision, StoreError> {
         const QUERY: &str = "state_of_pass";
         let cluster = claim.cluster.to_string();
         let params = [(&cluster as _, Type::TEXT), (&claim.holder as _, Type::TEXT), (&claim.token as _, Type::INT8)];
@@ -288,7 +318,7 @@ fn json(rows: &impl Serialize, table: &'static str) -> Result<Json<serde_json::V
 }
 
 /// The first columns of the only row. Without a row the claim has ended.
-fn revision(query: &'static str, rows: &[Row]) -> Result<Revision, StoreError> {
-    let row = rows.first().ok_or(StoreError::LeaseExpired)?;
-    Ok(Revision { wanted: column(query, row, 0)?, version: column(query, row, 1)? })
+fn revision(query: &'static str, rows: &[Row]) -> Result<ClusterRevision, StoreError> {
+    let row = rows.first().ok_or(StoreError::ClaimLost)?;
+    Ok(ClusterRevision { wanted: column(query, row, 0)?, version: column(query, row, 1)? })
 }

@@ -1,7 +1,8 @@
-//! How a reconcile ends: with a pass that has run, without one that could begin, or without one that was due. What has come of it is shown in the
+//! How a reconcile ends: with a pass that has run, without one that could begin, without one that was due, or with an error. What has come of it is shown in the
 //! `ClusterSync` first, and then stored, by the statement that ends the claim.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -10,20 +11,26 @@ use uuid::Uuid;
 
 use super::executor::Stop;
 use super::observer::{First, first_success_of_cluster, first_successes, log_pass, result_of};
+use super::prepare::PrepareError;
 use super::worker::{SOON, Worker};
 use super::{ClaimEnd, Identified, Read, ReconcileError, Reconciled};
+use crate::actor::Backoff;
+use crate::cluster::full_text;
 use crate::documents::{self, Change, Document, Expected, Item, Row, Work, WorkEnd};
 use crate::syncset::plan::action::PassPlan;
 use crate::syncset::plan::health::Health;
 use crate::syncset::plan::pass::{End, Outcome, Writes};
 use crate::syncset::plan::reason::Retry;
 use crate::syncset::plan::retry;
-use crate::syncset::plan::retry::{Ended, Left, Next, after};
+use crate::syncset::plan::retry::{Left, LeftAs, Next, after};
 use crate::syncset::plan::rows::ClusterRow;
 use crate::syncset::plan::status;
 use crate::syncset::plan::status::{Conditions, Observed, Reachability, Unreachable};
-use crate::syncset::run::store::ClusterUpdate;
+use crate::syncset::run::store::{ClusterUpdate, StoreError};
 use crate::telemetry::ReconcileResult;
+
+/// After a reconcile that failed through no fault of the cluster.
+const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(15));
 
 /// What a pass came to that has run.
 pub(super) struct Ran {
@@ -63,8 +70,8 @@ impl Worker {
         if matches!(ran.stop, Some(Stop::Lost)) {
             return Err(ReconcileError::Lost);
         }
-        let (ended, result) = self.ended(work, read, pass_plan, identified.is_another, &ran);
-        let next = self.next(work, read, (pass_plan, identified), &ran, &ended);
+        let (left_as, result) = self.left_as(work, read, pass_plan, identified.is_another, &ran);
+        let next = self.next(work, read, (pass_plan, identified), &ran, &left_as);
         let Ran { outcome, health, stop, is_stopped, is_answered, .. } = ran;
         let reachability = match stop {
             Some(Stop::Silent { reason, shown, logged }) => {
@@ -99,7 +106,7 @@ impl Worker {
                 let end = match ready_at {
                     // Another process may go on at once.
                     _ if is_stopped => WorkEnd::go_on(read.now(), work.attempts.saturating_sub(1)),
-                    ready_at if ended.goes_on() => WorkEnd::go_on(ready_at, attempts),
+                    ready_at if left_as.goes_on() => WorkEnd::go_on(ready_at, attempts),
                     ready_at => WorkEnd::done(ready_at, attempts),
                 };
                 Ok(self.end(work, &end, &outcome.writes, &stored).await?)
@@ -116,18 +123,18 @@ impl Worker {
     }
 
     /// How the cluster was left by a pass that has run under its claim to the end, and what metrics call that.
-    fn ended(
+    fn left_as(
         &self,
         work: &Work,
         read: &Read,
         pass_plan: &PassPlan,
         is_another: bool,
         ran: &Ran,
-    ) -> (Ended, ReconcileResult) {
+    ) -> (LeftAs, ReconcileResult) {
         match (&ran.stop, ran.outcome.end) {
             (Some(Stop::Throttled { told, .. }), _) => {
                 let left = Some(Left::Throttled(*told));
-                (Ended::Complete { was_full: false, left }, ReconcileResult::Error)
+                (LeftAs::Complete { was_full: false, left }, ReconcileResult::Error)
             }
             (Some(Stop::Silent { .. } | Stop::Lost), _) => {
                 (self.silent_again(work, Duration::ZERO), ReconcileResult::Error)
@@ -142,9 +149,9 @@ impl Worker {
                 };
                 let later = read.cluster_row().left_at.filter(|_| pass_plan.is_early).map(Left::Later);
                 let was_full = pass_plan.is_full || is_another;
-                (Ended::Complete { was_full, left: later.or(left) }, result_of(outcome))
+                (LeftAs::Complete { was_full, left: later.or(left) }, result_of(outcome))
             }
-            (None, End::Yielded | End::Interrupted) => (Ended::Interrupted, ReconcileResult::Requeue),
+            (None, End::Yielded | End::Interrupted) => (LeftAs::Interrupted, ReconcileResult::Requeue),
         }
     }
 
@@ -155,7 +162,7 @@ impl Worker {
         read: &Read,
         (pass_plan, identified): (&PassPlan, &Identified),
         ran: &Ran,
-        ended: &Ended,
+        left_as: &LeftAs,
     ) -> Next {
         let generation = read.plan.kubeconfig_generation();
         let mut cluster_row = ClusterRow { asked_generation: generation, ..read.cluster_row() };
@@ -168,7 +175,7 @@ impl Worker {
         }
         let now = read.now();
         let attempts = i32::try_from(work.attempts - u32::from(pass_plan.is_early)).unwrap_or(i32::MAX);
-        let mut next = retry::next(ended, cluster_row, attempts, self.config.reapply_interval, now, rand::random());
+        let mut next = retry::next(left_as, cluster_row, attempts, self.config.reapply_interval, now, rand::random());
         if ran.stop.is_some() {
             if ran.is_answered {
                 // What came to it before may be why it is silent.
@@ -185,10 +192,12 @@ impl Worker {
         if let Some(at) = read.plan.health_at(&read.snapshot, results, &ran.health, last_full) {
             next.ready_at = next.ready_at.min(at.max(after(now, SOON)));
         }
-        // Also if the pass has yielded: its next request may be the one that was refused.
+        // Also if the pass has yielded: its next request may be the one that was refused. No further pass ends there.
         if !ran.not_before.is_zero() {
-            next.ready_at = next.ready_at.max(after(now, ran.not_before));
-            next.cluster_row.retry_at = Some(after(now, ran.not_before));
+            let not_before = after(now, ran.not_before);
+            next.ready_at = next.ready_at.max(not_before);
+            next.cluster_row.retry_at = Some(not_before);
+            next.cluster_row.attempts = read.cluster_row().throttled();
         }
         next
     }
@@ -205,8 +214,8 @@ impl Worker {
             Stop::Silent { reason, shown, logged } => {
                 read.log_unreachable(work, reason, &logged);
                 let is_duplicate = reason == Unreachable::Duplicate;
-                let ended = if is_duplicate { Ended::Refused } else { self.silent_again(work, Duration::ZERO) };
-                self.unreachable(work, read, (reason, shown), ended).await
+                let left_as = if is_duplicate { LeftAs::Refused } else { self.silent_again(work, Duration::ZERO) };
+                self.unreachable(work, read, (reason, shown), left_as).await
             }
             // Whether it answers what a pass needs is still to be seen.
             Stop::Throttled { told, message, .. } if read.cluster_row().reachable == Some(false) => {
@@ -225,9 +234,9 @@ impl Worker {
         work: &Work,
         read: &Read,
         (reason, message): (Unreachable, String),
-        ended: Ended,
+        left_as: LeftAs,
     ) -> Result<Reconciled, ReconcileError> {
-        let next = self.after_question(read, &ended, 0);
+        let next = self.after_question(read, &left_as, 0);
         let shown = Shown::without_a_pass(Reachability::Unreachable { reason, message });
         // Only the status says why it is silent. It is written first, and the cluster is asked again if that fails.
         let ready_at = self.show(work, read, shown, next.ready_at).await?;
@@ -239,22 +248,22 @@ impl Worker {
 
     /// The cluster asks to wait, before anything could be done.
     async fn throttled(&self, work: &Work, read: &Read, told: Duration) -> Result<Reconciled, ReconcileError> {
-        let ended = Ended::Complete { was_full: false, left: Some(Left::Throttled(told)) };
+        let left_as = LeftAs::Complete { was_full: false, left: Some(Left::Throttled(told)) };
         let attempts = i32::try_from(work.attempts).unwrap_or(i32::MAX);
-        let next = self.after_question(read, &ended, attempts);
+        let next = self.after_question(read, &left_as, attempts);
         let end = WorkEnd::go_on(next.ready_at, work.attempts);
         self.stored(work, read, next.cluster_row, end).await
     }
 
     /// A cluster was asked in vain, and is asked again when its turn comes.
-    pub(super) fn silent_again(&self, work: &Work, told: Duration) -> Ended {
-        Ended::Silent { told, turn: self.slots.next_probe(work.namespace()) }
+    pub(super) fn silent_again(&self, work: &Work, told: Duration) -> LeftAs {
+        LeftAs::Silent { told, turn: self.slots.next_probe(work.namespace()) }
     }
 
     /// When the cluster is reconciled next, after it was asked with its present kubeconfig.
-    fn after_question(&self, read: &Read, ended: &Ended, attempts: i32) -> Next {
+    fn after_question(&self, read: &Read, left_as: &LeftAs, attempts: i32) -> Next {
         let cluster_row = ClusterRow { asked_generation: read.plan.kubeconfig_generation(), ..read.cluster_row() };
-        retry::next(ended, cluster_row, attempts, self.config.reapply_interval, read.now(), rand::random())
+        retry::next(left_as, cluster_row, attempts, self.config.reapply_interval, read.now(), rand::random())
     }
 
     /// Stores when a cluster is reconciled next over which no pass could begin, and ends the reconcile.
@@ -284,6 +293,10 @@ impl Worker {
         ready_at: Timestamp,
     ) -> Result<Timestamp, ReconcileError> {
         let (plan, snapshot) = (&read.plan, &read.snapshot);
+        if snapshot.has_failure {
+            let row = ClusterUpdate { row: read.cluster_row(), resyncs: snapshot.resyncs };
+            self.store.save(&work.writing(), &Writes::default(), Some(&row)).await?;
+        }
         let Some(before) = &snapshot.cluster_sync else { return Ok(ready_at) };
         let (none, Shown { reachability, paused, ran, is_another }) = (BTreeMap::new(), shown);
         let outcome = ran.map(|(outcome, _)| outcome);
@@ -319,6 +332,18 @@ impl Worker {
         Ok(ready_at)
     }
 
+    /// No pass can begin, since too much is stored of the cluster: its `ClusterSync` says so, without reading what that is.
+    pub(super) async fn show_failure(&self, work: &Work, cause: &PrepareError) -> Result<(), ReconcileError> {
+        let Some(reason) = cause.reason() else { return Ok(()) };
+        let message = cause.to_string();
+        let Some(before) = self.store.fail(&work.writing(), reason, &message).await? else { return Ok(()) };
+        let status = status::without_passes(reason, message, &before.status, self.now());
+        if status::differs(&status, &before.status) {
+            self.write_status(work, &before, status).await?;
+        }
+        Ok(())
+    }
+
     /// Writes a status under the claim. Returns false if the document was changed by somebody else meanwhile.
     async fn write_status(
         &self,
@@ -335,6 +360,61 @@ impl Worker {
             // It has no quota.
             documents::Outcome::Fenced | documents::Outcome::Exceeded { .. } => Err(ReconcileError::Lost),
         }
+    }
+
+    /// When a cluster is reconciled again after an error.
+    pub(super) fn end_after(&self, work: &Work, error: &ReconcileError) -> ClaimEnd {
+        match error {
+            ReconcileError::Lost => return ClaimEnd::Lost,
+            ReconcileError::ShutsDown => return ClaimEnd::HandedBack,
+            ReconcileError::Store(StoreError::Database(_) | StoreError::Restoring(_))
+            | ReconcileError::Show(_)
+            | ReconcileError::Prepare(_) => {
+                tracing::warn!(
+                    cluster = work.name,
+                    error = full_text(error),
+                    "failed to reconcile a cluster, retrying"
+                );
+            }
+            ReconcileError::Store(_) | ReconcileError::NoKey(_) => {
+                tracing::error!(
+                    cluster = work.name,
+                    error = full_text(error),
+                    "failed to reconcile a cluster, retrying"
+                );
+            }
+        }
+        let wait = RETRY.next_delay(work.attempts.saturating_sub(1));
+        let ready_at = self.now().checked_add(wait).unwrap_or(Timestamp::MAX);
+        match error {
+            // Urgent work stays urgent, since another replica may have the key.
+            ReconcileError::NoKey(_) => ClaimEnd::further(ready_at, work.attempts),
+            _ => ClaimEnd::until(ready_at, work.attempts),
+        }
+    }
+
+    /// Stores what a reconcile came to, and ends its claim.
+    pub(super) async fn end(
+        &self,
+        work: &Work,
+        end: &WorkEnd,
+        writes: &Writes,
+        cluster_row: &ClusterUpdate,
+    ) -> Result<ClaimEnd, ReconcileError> {
+        let is_ready = self.store.end(work, end, writes, cluster_row).await?;
+        Ok(ClaimEnd::Ended(self.queue.ended(is_ready)))
+    }
+
+    /// The database's time is `at` now.
+    pub(super) fn set_clock(&self, at: Timestamp) {
+        let ahead = at.as_millisecond().saturating_sub(Timestamp::now().as_millisecond());
+        self.clock.store(ahead, Ordering::Relaxed);
+    }
+
+    /// The database's time, as far as it is known.
+    pub(super) fn now(&self) -> Timestamp {
+        let ahead = SignedDuration::from_millis(self.clock.load(Ordering::Relaxed));
+        Timestamp::now().checked_add(ahead).unwrap_or(Timestamp::MAX)
     }
 
     /// How long is shown what is stored in no other place: until the next full pass after it.

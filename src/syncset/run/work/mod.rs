@@ -10,7 +10,14 @@
 //! 6. `finish`: what has come of it is shown in the `ClusterSync` and stored, with the time from which the cluster is ready again.
 //!
 //! Each step can be the last one: the next reconcile begins with a new snapshot. What metrics and the log say of all this is in `observer`.
-//! What the steps hand each other is below.
+//! What the steps hand each other is below. How they end, from the smallest to the whole:
+//!
+//! - a request: with an answer, `Refused` (the pass goes on), or [`Stop`] (the cluster wants no more);
+//! - the pass: with an `Outcome`, its `End`, and the `Halt` that stopped it, if one did (a `Stop` is one of them); or with `NoPass`, if it did not begin;
+//! - reading health: with a `ReadingEnd`; what the pass came to with it is what has `Ran`;
+//! - the cluster: it is `LeftAs` something, with what is `Left` to do, from which follows when it is looked at `Next`;
+//! - the reconcile: with `Reconciled`, or a `ReconcileError`;
+//! - its claim: with a `ClaimEnd`, mostly a `WorkEnd` for the row of the work queue; and what has become of that row is its `RowEnd`.
 
 mod executor;
 mod finish;
@@ -32,7 +39,7 @@ pub use observer::{First, WorkObserver};
 pub use prepare::{NoClient, NoCredentials, PrepareError, Prepared, Preparer, Room};
 pub use worker::Worker;
 
-use crate::documents::{Finished, WorkEnd, WriteError};
+use crate::documents::{RowEnd, WorkEnd, WriteError};
 use crate::syncset::plan::retry::after;
 use crate::syncset::plan::rows::ClusterRow;
 use crate::syncset::plan::snapshot::{Plan, Snapshot};
@@ -90,7 +97,7 @@ enum ClaimEnd {
     /// The process ends: another one may go on at once.
     HandedBack,
     /// The claim was ended by the statement that stored what the reconcile came to.
-    Ended(Finished),
+    Ended(RowEnd),
     /// The claim has ended: another process may work on the cluster.
     Lost,
 }
@@ -129,6 +136,6 @@ enum ReconcileError {
 
 impl From<StoreError> for ReconcileError {
     fn from(error: StoreError) -> Self {
-        if matches!(error, StoreError::LeaseExpired) { Self::Lost } else { Self::Store(error) }
+        if matches!(error, StoreError::ClaimLost) { Self::Lost } else { Self::Store(error) }
     }
 }

@@ -25,7 +25,7 @@ use crate::cluster::full_text;
 use crate::documents::{OpenError, Work};
 use crate::syncset::plan::action::PassPlan;
 use crate::syncset::plan::pass::{End, Refusal, Refused, pass};
-use crate::syncset::plan::retry::{Ended, after};
+use crate::syncset::plan::retry::{LeftAs, after};
 use crate::syncset::plan::rows::ClusterRow;
 use crate::syncset::plan::snapshot::StoredCluster;
 use crate::syncset::plan::status::Unreachable;
@@ -89,7 +89,8 @@ impl NoPass {
 }
 
 impl Worker {
-    pub(super) async fn pass(
+    /// Runs the pass that is planned, with a client of the cluster.
+    pub(super) async fn begin_pass(
         &self,
         work: &Work,
         read: &Read,
@@ -100,7 +101,7 @@ impl Worker {
         // No pass is planned without a cluster.
         let Some(cluster) = &read.snapshot.cluster else { return Err(NoPass::Outdated) };
         let mut kept = self.connect(work, read, cluster, own_slot, stopping).await?;
-        let reconciled = Box::pin(self.pass_with(work, read, (pass_plan, asks), own_slot, &mut kept, stopping)).await;
+        let reconciled = Box::pin(self.with_client(work, read, (pass_plan, asks), own_slot, &mut kept, stopping)).await;
         let dropped = self.idle.lock().put(work.cluster, kept, Instant::now());
         drop(dropped);
         reconciled
@@ -133,12 +134,12 @@ impl Worker {
         };
         // A value that does not fit its key does so again once the right key is there.
         let is_sealed = matches!(fault, NoClient::Credentials(NoCredentials::Sealed(_)));
-        let ended = if is_sealed { self.silent_again(work, Duration::ZERO) } else { Ended::Refused };
+        let left_as = if is_sealed { self.silent_again(work, Duration::ZERO) } else { LeftAs::Refused };
         let (reason, message) = (Unreachable::KubeconfigInvalid, full_text(&fault));
         read.log_unreachable(work, reason, &message);
         // Others need not wait for the database.
         *own_slot = ReconcileSlot::Nothing;
-        Err(self.unreachable(work, read, (reason, message), ended).await.into())
+        Err(self.unreachable(work, read, (reason, message), left_as).await.into())
     }
 
     /// The client of the last pass, if it was made of this kubeconfig, or a new one.
@@ -154,7 +155,7 @@ impl Worker {
         }
     }
 
-    async fn pass_with(
+    async fn with_client(
         &self,
         work: &Work,
         read: &Read,
@@ -175,19 +176,13 @@ impl Worker {
         if executor.is_answered() {
             basis.has_waited(self.begin_work(work, own_slot, stopping).await?);
         }
-        if basis.is_stale(false, Instant::now()) {
-            basis.ask_anew(&self.store, work).await?;
-        }
-        if basis.is_another_version {
-            // Another pass is requested for that, or will be soon.
-            return Err(NoPass::requeued(read.now()));
-        }
         prepared.input.progress = kept.unfinished.take(read.demand());
         prepared.input.elsewhere = read.cluster_row().is_elsewhere(identified.identity.as_deref().or(read.identity()));
         let sent = SentObjects::of(&read.plan, &pass_plan.health, &prepared.input.applied);
         let begins_with = (prepared, identified.noted(read));
-        let mut ran = self.run_pass((work, read), &mut executor, &mut basis, begins_with, own_slot, stopping).await?;
-        if !sent.is_empty() && ran.stop.is_none() && ran.outcome.end == End::Finished {
+        let mut ran = self.on_target((work, read), &mut executor, &mut basis, begins_with, own_slot, stopping).await?;
+        let reads_health = !sent.is_empty() && ran.stop.is_none() && ran.outcome.end == End::Finished;
+        if reads_health && basis.may_send(&self.store, work).await? {
             match self.read_health((work, read), &mut executor, sent, own_slot, stopping).await? {
                 ReadingEnd::Read(health) => ran.health = health,
                 ReadingEnd::Stopped(stop) => ran.stop = Some(stop),
@@ -213,9 +208,7 @@ impl Worker {
         executor: &mut Executor<'_>,
         own_slot: &mut ReconcileSlot,
     ) -> Result<(), NoPass> {
-        let probed = executor.probe().await;
-        own_slot.note_probed();
-        if let Err(stop) = probed {
+        if let Err(stop) = executor.probe().await {
             // Others need not wait for the database.
             *own_slot = ReconcileSlot::Nothing;
             return Err(self.stopped_before(work, read, stop).await.into());
@@ -291,7 +284,7 @@ impl Worker {
         prepared.map_err(|error| NoPass::of(error, read.now()))
     }
 
-    async fn run_pass(
+    async fn on_target(
         &self,
         (work, read): (&Work, &Read),
         executor: &mut Executor<'_>,

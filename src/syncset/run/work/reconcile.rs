@@ -1,5 +1,7 @@
 //! One reconcile of a claimed cluster: it reads what is stored, runs a pass if one is due, and says when the cluster is due again.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
@@ -12,7 +14,7 @@ use crate::documents::{ClaimSlot, Work};
 use crate::syncset::plan::action::{Action, PassPlan, Probe};
 use crate::syncset::plan::pass::Writes;
 use crate::syncset::plan::retry;
-use crate::syncset::plan::retry::{Ended, after};
+use crate::syncset::plan::retry::{LeftAs, after};
 use crate::syncset::plan::rows::ClusterRow;
 use crate::syncset::plan::snapshot::Plan;
 use crate::syncset::run::store::ClusterUpdate;
@@ -20,13 +22,6 @@ use crate::telemetry::ReconcileResult;
 
 /// How often a cluster is read anew because a syncset was changed while it was read.
 const MOST_READS: usize = 3;
-
-/// Whether a pass may ask the cluster something now.
-enum MayAsk {
-    Now(Asks),
-    /// It is silent, and others that are take their turns first.
-    NotBefore(Timestamp),
-}
 
 impl Worker {
     /// Reconciles a cluster. `slot` is its slot to connect.
@@ -43,7 +38,12 @@ impl Worker {
             match self.reconcile_once(work, &mut own_slot, &mut awake, stopping).await {
                 Ok(reconciled) => return Ok(reconciled),
                 Err(NoPass::Ended(reconciled)) => return Ok(*reconciled),
-                Err(NoPass::Failed(error)) => return Err(error),
+                Err(NoPass::Failed(error)) => {
+                    if let ReconcileError::Prepare(cause) = &error {
+                        self.show_failure(work, cause).await?;
+                    }
+                    return Err(error);
+                }
                 Err(NoPass::Outdated) => {}
             }
         }
@@ -65,10 +65,10 @@ impl Worker {
             Action::Silent { retry_at: until } | Action::Throttled { until } => {
                 (ReconcileResult::RequeueAfter, Some(*until))
             }
-            Action::Pass(pass_plan) => match self.may_ask(work, &read, pass_plan, *awake, own_slot).await? {
-                MayAsk::NotBefore(until) => (ReconcileResult::RequeueAfter, Some(until)),
-                MayAsk::Now(asks) => {
-                    let passed = Box::pin(self.pass(work, &read, (pass_plan, asks), own_slot, stopping)).await;
+            Action::Pass(pass_plan) => match self.asks(work, &read, pass_plan, *awake, own_slot) {
+                Err(wait) => (ReconcileResult::RequeueAfter, Some(self.put_off(work, &read, wait).await?)),
+                Ok(asks) => {
+                    let passed = Box::pin(self.begin_pass(work, &read, (pass_plan, asks), own_slot, stopping)).await;
                     if asks != Asks::Nothing {
                         *awake = Some(read.plan.kubeconfig_generation());
                     }
@@ -94,42 +94,38 @@ impl Worker {
     }
 
     /// A silent cluster is asked first whether it answers at all, which takes a slot of its own. `awake` is the generation of the kubeconfig by which
-    /// it has answered that earlier in this reconcile.
-    async fn may_ask(
+    /// it has answered that earlier in this reconcile. Without a slot it is put off for so long: others that are silent take their turns first.
+    fn asks(
         &self,
         work: &Work,
         read: &Read,
         pass_plan: &PassPlan,
         awake: Option<i64>,
         own_slot: &mut ReconcileSlot,
-    ) -> Result<MayAsk, ReconcileError> {
+    ) -> Result<Asks, Duration> {
         if pass_plan.probe == Probe::None {
-            return Ok(MayAsk::Now(Asks::Nothing));
+            return Ok(Asks::Nothing);
         }
         if awake == Some(read.plan.kubeconfig_generation()) {
-            return Ok(MayAsk::Now(Asks::HasAnswered));
+            return Ok(Asks::HasAnswered);
         }
-        if own_slot.may_probe() {
-            return Ok(MayAsk::Now(Asks::First));
+        if !own_slot.may_probe() {
+            *own_slot = ReconcileSlot::Probing(self.slots.probe(work.namespace(), pass_plan.probe == Probe::Demanded)?);
         }
-        match self.slots.probe(work.namespace(), pass_plan.probe == Probe::Demanded) {
-            Ok(slot) => {
-                *own_slot = ReconcileSlot::Probing(slot);
-                Ok(MayAsk::Now(Asks::First))
-            }
-            // Nobody holds the claim meanwhile, so a demanded pass begins at once. The time is stored, so that a change does not shorten the
-            // wait.
-            Err(wait) => {
-                let until = after(read.now(), wait);
-                // A kubeconfig that is refused stays so until it is read.
-                if read.cluster_row().retry_at.is_some() {
-                    let row = ClusterRow { retry_at: Some(until), ..read.cluster_row() };
-                    let stored = ClusterUpdate { row, resyncs: read.snapshot.resyncs };
-                    self.store.save(&work.writing(), &Writes::default(), Some(&stored)).await?;
-                }
-                Ok(MayAsk::NotBefore(until))
-            }
+        Ok(Asks::First)
+    }
+
+    /// Puts off a silent cluster. The time is stored, so that a change does not shorten the wait. Nobody holds the claim meanwhile, so a demanded pass
+    /// begins at once.
+    async fn put_off(&self, work: &Work, read: &Read, wait: Duration) -> Result<Timestamp, ReconcileError> {
+        let until = after(read.now(), wait);
+        // A kubeconfig that is refused stays so until it is read.
+        if read.cluster_row().retry_at.is_some() {
+            let row = ClusterRow { retry_at: Some(until), ..read.cluster_row() };
+            let stored = ClusterUpdate { row, resyncs: read.snapshot.resyncs };
+            self.store.save(&work.writing(), &Writes::default(), Some(&stored)).await?;
         }
+        Ok(until)
     }
 
     /// Nothing is done to the cluster before this time; none if only a change matters.
@@ -145,7 +141,7 @@ impl Worker {
             _ => None,
         };
         let interval = self.config.reapply_interval;
-        let next = retry::next(&Ended::Nothing { until }, read.cluster_row(), 0, interval, read.now(), rand::random());
+        let next = retry::next(&LeftAs::Nothing { until }, read.cluster_row(), 0, interval, read.now(), rand::random());
         let shown = Shown { paused, ..Shown::without_a_pass(read.reachability_before()) };
         let ready_at = self.show(work, read, shown, next.ready_at).await?;
         let claim_end = match &read.plan.action {

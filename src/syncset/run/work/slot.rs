@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::ReconcileError;
 use super::worker::Worker;
 use crate::documents::{ClaimSlot, Work};
-use crate::syncset::run::slots::{ProbeSlot, WorkSlot};
+use crate::syncset::run::slots::WorkSlot;
 
 /// A request that takes longer is slow.
 const SLOW: Duration = Duration::from_secs(1);
@@ -20,7 +20,7 @@ const PUT_OFF: Duration = Duration::from_secs(10);
 /// The slot that a reconcile has while it connects, and then while it works.
 pub(super) enum ReconcileSlot {
     Connecting(#[expect(dead_code, reason = "it is given back when it is dropped")] ClaimSlot),
-    Probing(ProbeSlot),
+    Probing(#[expect(dead_code, reason = "it is given back when it is dropped")] ClaimSlot),
     /// It stores that its cluster does not answer.
     Nothing,
     Working(#[expect(dead_code, reason = "it is given back when it is dropped")] WorkSlot),
@@ -37,13 +37,6 @@ impl ReconcileSlot {
     /// Whether it may ask a silent cluster.
     pub(super) fn may_probe(&self) -> bool {
         matches!(self, Self::Probing(_))
-    }
-
-    /// The probe has come to its end.
-    pub(super) fn note_probed(&self) {
-        if let Self::Probing(slot) = self {
-            slot.note_probed();
-        }
     }
 }
 

@@ -5,7 +5,7 @@
 //!
 //! A pass is planned by a snapshot, and may wait after that: for its share of a budget, for a slot, for a cluster that takes its time. Meanwhile
 //! somebody may pause the cluster or restore a label. Each write to the database brings what is known of that; and if the last word is
-//! old, the database is asked before anything is deleted, and after a wait before anything at all is done. So a pass deletes nothing of
+//! old, the database is asked before anything is deleted, and after a wait before the next request of any kind. So a pass deletes nothing of
 //! which another pass was requested more than [`FRESH`] ago, unless what was changed does not concern what is wanted and who may delete;
 //! and one that has waited sends nothing to a cluster whose document has changed. Other changes do not keep it from sending what it has: a
 //! cluster that changes more often than it has a turn would never have one.
@@ -23,13 +23,16 @@ use crate::documents::Work;
 use crate::syncset::plan::pass::{
     Address, Ending, Failed, List, Page, Refusal, Refused, Resolution, Seen, Target, Write, Writes, Written,
 };
+use crate::syncset::plan::rows::ClusterRow;
 use crate::syncset::plan::snapshot::{Plan, Rechecked};
 use crate::syncset::plan::spec::Behavior;
-use crate::syncset::run::store::{ClusterUpdate, PassStore, Revision};
+use crate::syncset::run::store::{ClusterRevision, ClusterUpdate, PassStore};
 
 /// How long an answer of the database counts as fresh. A pass that deletes something writes its plan right before, and the look at the
 /// first object takes milliseconds: usually no further question is needed.
 const FRESH: Duration = Duration::from_secs(1);
+/// After so many passes in a row that ended with a 429 the next one may be about its request alone.
+const MOST_THROTTLED: u32 = 2;
 
 /// Why a pass stops.
 #[derive(Debug)]
@@ -63,8 +66,6 @@ pub(super) struct PassTarget<'p, 'c> {
     waited: Duration,
     /// How long the last request took.
     took: Duration,
-    /// What the last 429 has said.
-    told: (Duration, String),
     /// Something failed with a 429, and may not be tried again before.
     pub(super) not_before: Duration,
 }
@@ -78,25 +79,43 @@ impl<'p, 'c> PassTarget<'p, 'c> {
         stopping: &'p CancellationToken,
         noted: Option<ClusterUpdate>,
     ) -> Self {
-        let (waited, took, told, not_before) = <_>::default();
+        let (waited, took, not_before) = <_>::default();
         let began = Instant::now();
-        Self { worker, work, read, executor, basis, own_slot, stopping, noted, began, waited, took, told, not_before }
+        Self { worker, work, read, executor, basis, own_slot, stopping, noted, began, waited, took, not_before }
     }
 
-    fn answered<A>(&mut self, asked: Instant, answer: Result<A, executor::Failed>) -> Result<A, Failed<Halt>> {
+    async fn answered<A>(&mut self, asked: Instant, answer: Result<A, executor::Failed>) -> Result<A, Failed<Halt>> {
         self.took = asked.elapsed();
-        answer.map_err(|failed| match failed {
-            Failed::Refused(refused) => Failed::Refused(refused),
-            Failed::Stopped(Stop::Throttled { told, message, .. }) => {
-                self.told = (told, message.clone());
-                Failed::Refused(Refused { refusal: Refusal::Throttled, message })
+        match answer {
+            Ok(answer) => Ok(answer),
+            Err(Failed::Refused(refused)) => Err(Failed::Refused(refused)),
+            Err(Failed::Stopped(Stop::Throttled { told, message, .. })) => {
+                self.throttled(told, &message).await.map_err(Failed::Stopped)?;
+                Err(Failed::Refused(Refused { refusal: Refusal::Rejected, message }))
             }
-            Failed::Stopped(stop) => Failed::Stopped(Self::halt(stop)),
-        })
+            Err(Failed::Stopped(stop)) => Err(Failed::Stopped(Self::halt(stop))),
+        }
+    }
+
+    /// A 429 ends the pass. If each of the last ones has ended so, it may be about this request alone, such as that of a webhook, which would keep
+    /// everything else from being sent for ever. Then it is a refusal like any other, as long as the API server answers at all.
+    async fn throttled(&mut self, told: Duration, message: &str) -> Result<(), Halt> {
+        let before = self.read.snapshot.cluster_row.as_ref().map_or(0, ClusterRow::throttled);
+        if before >= MOST_THROTTLED && self.executor.probe().await.is_ok() {
+            self.not_before = self.not_before.max(told);
+            return Ok(());
+        }
+        Err(Halt::Cluster(Stop::Throttled { told, message: message.to_owned(), lists: Vec::new() }))
     }
 
     fn halt(stop: Stop) -> Halt {
         if stop == Stop::Lost { Halt::Failed(ReconcileError::Lost) } else { Halt::Cluster(stop) }
+    }
+
+    /// Before each request to the cluster.
+    async fn may_send(&mut self) -> Result<(), Halt> {
+        let may_send = self.basis.may_send(&self.worker.store, self.work).await?;
+        if may_send { Ok(()) } else { Err(Halt::Outdated) }
     }
 
     /// Asks the database whether what a pass is about to delete is still to be deleted, after something has changed: most changes do not
@@ -133,29 +152,22 @@ impl Target for PassTarget<'_, '_> {
             self.waited += waited;
             self.basis.has_waited(waited);
         }
-        if self.stopping.is_cancelled() {
-            return Err(Halt::ShutsDown);
-        }
-        if self.basis.is_stale(false, Instant::now()) {
-            self.basis.ask_anew(&self.worker.store, self.work).await?;
-            if self.basis.is_another_version {
-                return Err(Halt::Outdated);
-            }
-        }
-        Ok(())
+        if self.stopping.is_cancelled() { Err(Halt::ShutsDown) } else { Ok(()) }
     }
 
     async fn resolve(&mut self, api_version: &str, kind: &str, wait: bool) -> Result<Resolution, Failed<Halt>> {
+        self.may_send().await.map_err(Failed::Stopped)?;
         let asked = Instant::now();
         let resolved = self.executor.resolve(api_version, kind, wait);
         let resolved = self.worker.patiently(self.work, resolved, self.own_slot).await;
-        self.answered(asked, resolved)
+        self.answered(asked, resolved).await
     }
 
     async fn look(&mut self, at: Address<'_>) -> Result<Option<Seen>, Failed<Halt>> {
+        self.may_send().await.map_err(Failed::Stopped)?;
         let asked = Instant::now();
         let found = self.worker.patiently(self.work, self.executor.look(at), self.own_slot).await;
-        let mut found = self.answered(asked, found)?;
+        let mut found = self.answered(asked, found).await?;
         if let Some(seen) = &mut found
             && let Some(syncset) = seen.marks.syncset
         {
@@ -166,24 +178,24 @@ impl Target for PassTarget<'_, '_> {
     }
 
     async fn list(&mut self, lists: &[List<'_>]) -> Result<Vec<Result<Page, Refused>>, Halt> {
+        self.may_send().await?;
         match self.worker.patiently(self.work, self.executor.list(lists), self.own_slot).await {
             Ok(pages) => Ok(pages),
-            Err(Stop::Throttled { told, message, lists }) => {
-                self.told = (told, message);
-                Ok(lists)
-            }
+            Err(Stop::Throttled { told, message, lists }) => self.throttled(told, &message).await.map(|()| lists),
             Err(stop) => Err(Self::halt(stop)),
         }
     }
 
     async fn write(&mut self, at: Address<'_>, write: Write<'_>) -> Result<Written, Failed<Halt>> {
+        self.may_send().await.map_err(Failed::Stopped)?;
         let asked = Instant::now();
         let written = self.worker.patiently(self.work, self.executor.write(at, write), self.own_slot).await;
-        self.answered(asked, written)
+        self.answered(asked, written).await
     }
 
     /// What has changed may be that the object is wanted again, or that nothing is to be done to the cluster.
     async fn may_delete(&mut self) -> Result<bool, Halt> {
+        self.may_send().await?;
         if self.basis.is_stale(true, Instant::now()) {
             self.basis.ask_anew(&self.worker.store, self.work).await?;
         }
@@ -200,16 +212,7 @@ impl Target for PassTarget<'_, '_> {
     async fn delete(&mut self, at: Address<'_>, uid: &str, version: &str) -> Result<Option<Ending>, Failed<Halt>> {
         let asked = Instant::now();
         let deleted = self.worker.patiently(self.work, self.executor.delete(at, uid, version), self.own_slot).await;
-        self.answered(asked, deleted)
-    }
-
-    async fn throttled(&mut self, may_be_alone: bool) -> Result<(), Halt> {
-        let (told, message) = std::mem::take(&mut self.told);
-        if may_be_alone && self.executor.probe().await.is_ok() {
-            self.not_before = self.not_before.max(told);
-            return Ok(());
-        }
-        Err(Halt::Cluster(Stop::Throttled { told, message, lists: Vec::new() }))
+        self.answered(asked, deleted).await
     }
 
     async fn store(&mut self, writes: Writes) -> Result<(), Halt> {
@@ -234,7 +237,9 @@ pub(super) struct Basis {
     /// Whether something has changed, so that the pass has to begin anew before it may delete.
     has_changed: bool,
     /// Whether that is the cluster's document, so that the cluster may be paused.
-    pub(super) is_another_version: bool,
+    is_another_version: bool,
+    /// Whether that was found out after the reconcile has waited, so that it sends nothing more.
+    is_outdated: bool,
     /// When the database last answered.
     told: Instant,
     /// How long the reconcile has waited for its turn since then.
@@ -248,6 +253,7 @@ impl Basis {
             version: read.snapshot.cluster.as_ref().map(|cluster| cluster.document.version),
             has_changed: false,
             is_another_version: false,
+            is_outdated: false,
             told: read.at,
             waited: Duration::ZERO,
         }
@@ -259,26 +265,36 @@ impl Basis {
     }
 
     /// Whether the database has to be asked before the next request.
-    pub(super) fn is_stale(&self, deletes: bool, now: Instant) -> bool {
+    fn is_stale(&self, deletes: bool, now: Instant) -> bool {
         self.waited > FRESH || (deletes && now.saturating_duration_since(self.told) > FRESH)
     }
 
     /// What has changed until that time does not matter.
-    fn follow(&mut self, revision: Revision, asked: Instant) {
+    fn follow(&mut self, revision: ClusterRevision, asked: Instant) {
         (self.wanted, self.version) = (revision.wanted, revision.version);
         (self.has_changed, self.is_another_version) = (false, false);
         self.learn(revision, asked);
     }
 
     /// The database was asked at that time.
-    fn learn(&mut self, revision: Revision, asked: Instant) {
+    fn learn(&mut self, revision: ClusterRevision, asked: Instant) {
         self.is_another_version |= revision.version != self.version;
         self.has_changed |= revision.wanted != self.wanted || self.is_another_version;
+        self.is_outdated |= self.is_another_version && self.waited > FRESH;
         (self.told, self.waited) = (asked, Duration::ZERO);
     }
 
+    /// Whether anything may be sent to the cluster: not after a wait in which its document was changed. What the pass has stored since then says
+    /// so, too.
+    pub(super) async fn may_send(&mut self, store: &PassStore, work: &Work) -> Result<bool, ReconcileError> {
+        if self.is_stale(false, Instant::now()) {
+            self.ask_anew(store, work).await?;
+        }
+        Ok(!self.is_outdated)
+    }
+
     /// Asks the database whether everything is as it was.
-    pub(super) async fn ask_anew(&mut self, store: &PassStore, work: &Work) -> Result<(), ReconcileError> {
+    async fn ask_anew(&mut self, store: &PassStore, work: &Work) -> Result<(), ReconcileError> {
         let asked = Instant::now();
         self.learn(store.revision(&work.writing()).await?, asked);
         Ok(())
@@ -295,19 +311,22 @@ mod tests {
             version: Some(40),
             has_changed: false,
             is_another_version: false,
+            is_outdated: false,
             told: now,
             waited: Duration::ZERO,
         }
     }
 
-    const SAME: Revision = Revision { wanted: 7, version: Some(40) };
+    const SAME: ClusterRevision = ClusterRevision { wanted: 7, version: Some(40) };
 
     #[test]
     fn a_request_a_change_of_the_cluster_and_its_end_are_changes_and_stay_so() {
         let now = Instant::now();
-        for changed in
-            [Revision { wanted: 8, ..SAME }, Revision { version: Some(41), ..SAME }, Revision { version: None, ..SAME }]
-        {
+        for changed in [
+            ClusterRevision { wanted: 8, ..SAME },
+            ClusterRevision { version: Some(41), ..SAME },
+            ClusterRevision { version: None, ..SAME },
+        ] {
             let mut basis = basis(now);
             basis.learn(SAME, now);
             assert!(!basis.has_changed);
@@ -335,5 +354,22 @@ mod tests {
         assert!(basis.is_stale(false, later));
         basis.learn(SAME, later);
         assert!(!basis.is_stale(false, later));
+    }
+
+    /// It learns so by what it is told before its next request, whether it has asked for that or has stored something.
+    #[test]
+    fn one_that_has_waited_sends_nothing_more_to_a_cluster_whose_document_has_changed() {
+        let now = Instant::now();
+        for (waited, requested, version, is_outdated) in
+            [(2, 8, 40, false), (2, 7, 41, true), (1, 7, 41, false), (0, 7, 41, false)]
+        {
+            let mut basis = basis(now);
+            basis.has_waited(FRESH * waited);
+            basis.learn(ClusterRevision { wanted: requested, version: Some(version) }, now);
+            assert_eq!(basis.is_outdated, is_outdated, "{waited} {requested} {version}");
+            basis.has_waited(FRESH * 2);
+            basis.learn(SAME, now);
+            assert_eq!(basis.is_outdated, version == 41, "once it has waited");
+        }
     }
 }

@@ -10,11 +10,10 @@
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
 use futures::FutureExt;
-use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::task::{Id, JoinError, JoinSet};
@@ -25,16 +24,13 @@ use super::idle::{IdleClients, KeptClient};
 use super::observer::{Reconciling, WorkObserver};
 use super::prepare::Preparer;
 use super::{ClaimEnd, ReconcileError, Reconciled};
-use crate::actor::{Backoff, BoxError, ChildSpec, Scope};
+use crate::actor::{BoxError, ChildSpec, Scope};
 use crate::cluster::{DynamicClusters, full_text};
-use crate::documents::{
-    BlockingSlot, ClaimSlot, Finished, Holder, Shared, Work, WorkConsumer, WorkEnd, WorkQueue, WriterHandle,
-};
+use crate::documents::{BlockingSlot, ClaimSlot, Holder, RowEnd, Shared, Work, WorkConsumer, WorkQueue, WriterHandle};
 use crate::syncset::config::SyncsetsConfig;
-use crate::syncset::plan::pass::Writes;
 use crate::syncset::run::payloads::Payloads;
 use crate::syncset::run::slots::Slots;
-use crate::syncset::run::store::{ClusterUpdate, PassStore, StoreError};
+use crate::syncset::run::store::PassStore;
 use crate::telemetry::ReconcileResult;
 
 /// The label under which requests to clusters are counted.
@@ -48,8 +44,6 @@ const BUDGET_WITHIN: Duration = Duration::from_secs(1);
 const PAYLOAD_CACHE: u64 = 128 << 20;
 /// Between two looks for clients that have been idle for long.
 const EXPIRE_EVERY: Duration = Duration::from_secs(10);
-/// After a reconcile that failed through no fault of the cluster.
-const RETRY: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(15));
 /// When a cluster is reconciled again whose documents were changed meanwhile, or of which health is to be read after a pass.
 pub(super) const SOON: Duration = Duration::from_secs(1);
 
@@ -71,7 +65,7 @@ pub struct Inner {
     /// Where own rules for the health of a kind are asked.
     pub(super) rules: BlockingSlot,
     /// Milliseconds by which the database's clock is ahead of this machine's.
-    clock: AtomicI64,
+    pub(super) clock: AtomicI64,
     shared: Shared,
     pub(super) observer: Arc<dyn WorkObserver>,
 }
@@ -217,11 +211,11 @@ impl Worker {
             ClaimEnd::Ended(finished) => Ok(finished),
             ClaimEnd::Gone => self.queue.forget(work).await,
             ClaimEnd::HandedBack => self.queue.hand_back(work).await,
-            ClaimEnd::Lost => Ok(Finished::Lost),
+            ClaimEnd::Lost => Ok(RowEnd::Lost),
         };
         match ended {
-            Ok(Finished::Lost) => tracing::debug!(cluster, "the claim expired before the reconcile ended"),
-            Ok(Finished::Settled | Finished::Ready) => {}
+            Ok(RowEnd::Lost) => tracing::debug!(cluster, "the claim expired before the reconcile ended"),
+            Ok(RowEnd::Settled | RowEnd::Ready) => {}
             Err(error) => {
                 tracing::warn!(
                     cluster,
@@ -230,60 +224,5 @@ impl Worker {
                 );
             }
         }
-    }
-
-    /// When a cluster is reconciled again after an error.
-    fn end_after(&self, work: &Work, error: &ReconcileError) -> ClaimEnd {
-        match error {
-            ReconcileError::Lost => return ClaimEnd::Lost,
-            ReconcileError::ShutsDown => return ClaimEnd::HandedBack,
-            ReconcileError::Store(StoreError::Database(_) | StoreError::Restoring(_))
-            | ReconcileError::Show(_)
-            | ReconcileError::Prepare(_) => {
-                tracing::warn!(
-                    cluster = work.name,
-                    error = full_text(error),
-                    "failed to reconcile a cluster, retrying"
-                );
-            }
-            ReconcileError::Store(_) | ReconcileError::NoKey(_) => {
-                tracing::error!(
-                    cluster = work.name,
-                    error = full_text(error),
-                    "failed to reconcile a cluster, retrying"
-                );
-            }
-        }
-        let wait = RETRY.next_delay(work.attempts.saturating_sub(1));
-        let ready_at = self.now().checked_add(wait).unwrap_or(Timestamp::MAX);
-        match error {
-            // Urgent work stays urgent, since another replica may have the key.
-            ReconcileError::NoKey(_) => ClaimEnd::further(ready_at, work.attempts),
-            _ => ClaimEnd::until(ready_at, work.attempts),
-        }
-    }
-
-    /// Stores what a reconcile came to, and ends its claim.
-    pub(super) async fn end(
-        &self,
-        work: &Work,
-        end: &WorkEnd,
-        writes: &Writes,
-        cluster_row: &ClusterUpdate,
-    ) -> Result<ClaimEnd, ReconcileError> {
-        let is_ready = self.store.end(work, end, writes, cluster_row).await?;
-        Ok(ClaimEnd::Ended(self.queue.ended(is_ready)))
-    }
-
-    /// The database's time is `at` now.
-    pub(super) fn set_clock(&self, at: Timestamp) {
-        let ahead = at.as_millisecond().saturating_sub(Timestamp::now().as_millisecond());
-        self.clock.store(ahead, Ordering::Relaxed);
-    }
-
-    /// The database's time, as far as it is known.
-    pub(super) fn now(&self) -> Timestamp {
-        let ahead = SignedDuration::from_millis(self.clock.load(Ordering::Relaxed));
-        Timestamp::now().checked_add(ahead).unwrap_or(Timestamp::MAX)
     }
 }

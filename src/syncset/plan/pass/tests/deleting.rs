@@ -283,6 +283,28 @@ fn what_somebody_has_made_of_an_object_keeps_it_and_is_a_failure_until_that_is_o
     pass(&mut world, &mut store, &[base().maps(&["a"])], true);
     assert!(store.applied.values().all(|row| row.gone == 0 && row.wanted));
     assert_eq!(store.results[&base().id].failure, None);
+    // What is tried again is told before what only somebody can mend.
+    let (namespace, within) = (object("", "Namespace", "", "n"), object("", "ConfigMap", "n", "x"));
+    let sets =
+        [base().objects(&[map("a"), namespace.clone()]), set(SelectorSyncSet, "other").objects(from_ref(&within))];
+    let (mut world, mut store) = with(&sets);
+    world.objects.get_mut(&map("a")).expect("there").labels.clear();
+    for is_full in [false, true] {
+        pass(&mut world, &mut store, &sets[1..], is_full);
+        assert_eq!(failure(&store, base().id).0, Reason::DeletionFailed);
+    }
+    // A namespace around such an object is not tried in vain, and is not counted again either.
+    let (mut world, mut store) = with(&[base().objects(&[namespace, within.clone()])]);
+    world.objects.get_mut(&within).expect("there").labels.clear();
+    for _ in 0..2 {
+        assert_eq!(outcome(&mut world, &mut store, &[]).retry, Some(Retry::OnChange));
+        let (reason, message) = failure(&store, base().id);
+        assert!(reason == Reason::NotDeleted && message.ends_with("; and 1 more"), "{message}");
+        assert!(store.applied.len() == 2 && store.applied.values().all(|row| row.gone == TAKEN));
+    }
+    world.objects.remove(&within);
+    pass(&mut world, &mut store, &[], true);
+    assert!(world.objects.is_empty() && store.applied.is_empty() && store.results.is_empty());
     // Of several it says how many.
     let (mut world, mut store) = with(&[base().maps(&["a", "b", "c"])]);
     world.objects.values_mut().for_each(|object| object.labels.clear());

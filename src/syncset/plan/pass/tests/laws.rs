@@ -402,8 +402,7 @@ fn wherever_a_pass_fails_or_is_killed_the_next_ones_bring_about_what_is_wanted()
     let expected = rest(&mut world, &mut store, &sets);
     assert_eq!(expected.len(), 12, "{expected:?}");
     let wrong = [Fate::Unsent, Fate::Unanswered, Fate::Killed].into_iter();
-    let wrong =
-        wrong.chain([Refusal::Forbidden, Refusal::Conflict, Refusal::Server, Refusal::Throttled].map(Fate::Refused));
+    let wrong = wrong.chain([Refusal::Forbidden, Refusal::Conflict, Refusal::Server].map(Fate::Refused));
     for fate in wrong {
         for at in 0.. {
             let (mut world, mut store, sets) = everything();

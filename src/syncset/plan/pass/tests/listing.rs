@@ -105,63 +105,6 @@ fn of_an_interrupted_pass_only_the_longest_list_is_not_begun_again() {
 }
 
 #[test]
-fn a_list_that_is_throttled_alone_ends_two_passes_and_what_the_others_bring_is_not_asked_for_again() {
-    let (mut world, mut store, sets) = with(&[4, 3, 4, 4, 4], Behavior::Apply);
-    let throttled = "LIST K1 0";
-    world.refusals.insert(throttled.to_owned(), Refusal::Throttled);
-    let mut progress = Progress::default();
-    let looks = |kinds: &[usize], names: [usize; 2]| -> Vec<String> {
-        kinds.iter().flat_map(|kind| names.map(|name| format!("GET {}", of(*kind, name)))).collect()
-    };
-    let lines = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>();
-    let rest = [looks(&[0, 2, 3, 4], [2, 3]), looks(&[1], [0, 1]), vec![format!("GET {}", of(1, 2))]].concat();
-    for (round, (end, expected)) in [
-        (End::Interrupted, lines(&["LIST K0 0", "LIST K1 0", "LIST K2 0", "LIST K3 0"])),
-        // Two objects of each are left, which is too few for a list.
-        (End::Interrupted, lines(&["LIST K1 0", "LIST K4 0"])),
-        (End::Finished, [lines(&["LIST K1 0"]), rest].concat()),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        world.log.clear();
-        let input = full(&store, &sets, progress);
-        let outcome = run(&mut world, &mut store, input);
-        assert_eq!((outcome.end, &world.log, outcome.requests), (end, &expected, expected.len()), "round {round}");
-        progress = outcome.progress;
-    }
-    // Once it is answered, it has to be throttled as often again.
-    world.refusals.clear();
-    let input = full(&store, &sets, progress);
-    let outcome = run(&mut world, &mut store, input);
-    world.refusals.insert(throttled.to_owned(), Refusal::Throttled);
-    let input = full(&store, &sets, outcome.progress);
-    assert_eq!(run(&mut world, &mut store, input).end, End::Interrupted);
-}
-
-#[test]
-fn lists_that_were_not_asked_for_since_another_was_throttled_are_not_lost_and_not_counted() {
-    let (mut world, store, sets) = with(&[3, 3, 3], Behavior::Apply);
-    world.refusals.insert("LIST K0 0".to_owned(), Refusal::Throttled);
-    let mut progress = Progress::default();
-    for round in 0..3 {
-        let (input, mut is_first) = (full(&store, &sets, progress), true);
-        let outcome = run_while(&mut world, &mut store.clone(), input, |_, call| match call {
-            Call::Lists(lists) if std::mem::take(&mut is_first) => {
-                assert_eq!(lists.len(), 3);
-                Fate::FirstList
-            }
-            _ => Fate::Done,
-        });
-        let expected = if round < 2 { (End::Interrupted, 1) } else { (End::Finished, 1 + 4 + 3) };
-        assert_eq!((outcome.end, outcome.requests), expected, "round {round}");
-        progress = outcome.progress;
-    }
-    let lists = ["LIST K0 0", "LIST K1 0", "LIST K2 0", "LIST K1 1", "LIST K2 1"];
-    assert_eq!(world.log[2..7], lists);
-}
-
-#[test]
 fn lists_that_were_not_asked_for_since_the_cluster_had_not_answered_yet_are_asked_for_then() {
     let (mut world, mut store, sets) = with(&[3, 3, 3, 3, 3], Behavior::Apply);
     let (input, mut steps) = (full(&store, &sets, Progress::default()), Vec::new());
@@ -197,7 +140,6 @@ proptest! {
     #[test]
     fn lists_come_to_what_looks_come_to(
         kinds in vec((vec(0..6_u8, 1..7), option::of((0..2_usize, select(vec![Refusal::Forbidden, Refusal::Server])))), 1..8),
-        throttled in vec(any::<bool>(), 8),
         behavior in select(BEHAVIORS),
     ) {
         let counts: Vec<usize> = kinds.iter().map(|(changes, _)| changes.len()).collect();
@@ -220,26 +162,5 @@ proptest! {
         prop_assert_eq!(&listed.objects, &looked.objects);
         prop_assert_eq!(&by_lists, &by_looks);
         prop_assert_eq!((at_once.end, at_once.contended), (outcome.end, outcome.contended));
-
-        // Kinds that can't be listed for a 429 cost two more passes.
-        let (mut lazy, mut by_passes) = (world, store);
-        let lines: Vec<String> = (0..counts.len()).filter(|kind| throttled[*kind]).map(|kind| list(kind, 0)).collect();
-        lazy.refusals.extend(lines.iter().map(|line| (line.clone(), Refusal::Throttled)));
-        let (mut progress, mut passes) = (Progress::default(), 0);
-        loop {
-            let input = full(&by_passes, &sets, progress);
-            let outcome = run(&mut lazy, &mut by_passes, input);
-            passes += 1;
-            if outcome.end == End::Finished {
-                break;
-            }
-            prop_assert!(passes <= 2 * lines.len(), "two for each kind at most");
-            progress = outcome.progress;
-        }
-        let contents = |world: &World| {
-            let objects = world.objects.iter();
-            objects.map(|(object, found)| (object.clone(), found.uid, found.data.clone(), found.annotations.clone())).collect::<Vec<_>>()
-        };
-        prop_assert_eq!(contents(&lazy), contents(&looked));
     }
 }

@@ -12,6 +12,5 @@ mod sending;
 mod store;
 mod switching;
 mod taking_over;
-mod throttling;
 mod world;
 mod yielding;

@@ -187,10 +187,6 @@ impl<F: FnMut(&mut World, &Call<'_>) -> Fate + Send> Target for Fake<'_, F> {
         self.call(&Call::Delete(at.object), |world, _| world.delete(at, uid, version))
     }
 
-    async fn throttled(&mut self, may_be_alone: bool) -> Result<(), Fate> {
-        if may_be_alone && !self.world.throttles_all { Ok(()) } else { Err(Fate::Unsent) }
-    }
-
     async fn store(&mut self, writes: Writes) -> Result<(), Fate> {
         match self.call(&Call::Store(&writes), |_, store| {
             store.write(writes.clone());

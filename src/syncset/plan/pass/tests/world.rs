@@ -65,8 +65,6 @@ pub(super) struct World {
     pub(super) defines_nothing: bool,
     /// How often a kind was asked for until it was to be served.
     pub(super) waits: usize,
-    /// After a 429 it answers no other request either.
-    pub(super) throttles_all: bool,
     /// What time it is, and how much of it passes have waited for their own turn.
     pub(super) clock: Duration,
     pub(super) waited: Duration,

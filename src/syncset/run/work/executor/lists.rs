@@ -1,8 +1,8 @@
 //! Reads what a full pass compares by lists, up to four at once, and whole objects, for the health of what was applied.
 //!
 //! Each list has an answer of its own, so that one which is forbidden does not keep the others from being compared. A cluster that does not
-//! answer one of them ends all at once, and what is still under way is dropped. A 429 ends them once the others have been read:
-//! what they have brought is not asked for again.
+//! answer one of them ends all at once, and what is still under way is dropped. A 429 ends them once the others have been read: it may be about this
+//! list alone, and then what they have brought is used.
 //!
 //! Of a whole object nothing is kept but what is made of it at once: many passes may read at the same time.
 
@@ -85,7 +85,7 @@ impl Brought {
                 if self.throttled.as_ref().is_none_or(|(longest, _)| *longest < told) {
                     self.throttled = Some((told, message.clone()));
                 }
-                Err(Refused { refusal: Refusal::Throttled, message })
+                Err(Refused { refusal: Refusal::Rejected, message })
             }
             Err(Failed::Stopped(stop)) => return Err(stop),
         };

@@ -26,7 +26,7 @@ pub enum Stop {
         /// For so long: from a second to a minute.
         told: Duration,
         message: String,
-        /// What lists have brought that were read at once, with [`Refusal::Throttled`] for those that were answered so; empty for any other
+        /// What lists have brought that were read at once, with [`Refusal::Rejected`] for those that were answered so; empty for any other
         /// request.
         lists: Vec<Result<Page, Refused>>,
     },

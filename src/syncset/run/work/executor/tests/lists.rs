@@ -214,7 +214,7 @@ async fn a_429_belongs_to_its_list_and_what_the_others_bring_is_kept() {
     let (stopped, ()) = tokio::join!(executor.carry_out(&step, LONG), release);
     let Stop::Throttled { told, message, lists: brought } = stop(stopped) else { panic!("it is throttled") };
     assert_eq!((told, message.as_str()), (Duration::from_secs(9), "long"));
-    let refused = Err(Refusal::Throttled);
+    let refused = Err(Refusal::Rejected);
     assert_eq!(uids(&brought), [refused.clone(), found(1), refused.clone(), found(3)]);
 
     // An API server that answers the first request so is asked for no other list.

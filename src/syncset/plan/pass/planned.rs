@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use uuid::Uuid;
 
-use super::item::{Check, Item, ItemState, KindKey, PatchItem, Removal, Work};
+use super::item::{Check, Item, ItemState, KindKey, PatchItem, Removal, Task};
 use super::look::Listing;
 use super::outcome::Release;
 use super::remove::is_kept;
@@ -91,7 +91,7 @@ impl Pass {
                     own.insert(placed(&desired.object, self.scope(&desired.object)), desired);
                 }
                 Rendering::Failed { failure, .. } => {
-                    self.works.insert((position, place), Work::Broken(failure));
+                    self.tasks.insert((position, place), Task::Broken(failure));
                 }
             }
         }
@@ -106,7 +106,7 @@ impl Pass {
             match rendering {
                 Rendering::Ready(desired) => {
                     let patch = self.patch_item(position, index, desired);
-                    self.works.insert((position, Position::Patch(index)), Work::Patch(Box::new(patch)));
+                    self.tasks.insert((position, Position::Patch(index)), Task::Patch(Box::new(patch)));
                 }
                 Rendering::Failed { failure, .. } => {
                     self.left_out.entry(position).or_insert(failure);
@@ -142,7 +142,7 @@ impl Pass {
             may_be_another || (is_applied && !facts.was_applied())
         };
         let check = match &facts {
-            None if send && !is_only_created => Check::ClusterUpdate,
+            None if send && !is_only_created => Check::Existence,
             Some(facts) if send && !is_only_created && is_unsure(facts) => Check::Anew,
             Some(facts) if !send && is_checked && is_only_created && facts.adopted => Check::DriftAlone,
             _ if !send && is_checked => Check::Drift,
@@ -190,7 +190,7 @@ impl Pass {
                     if self.is_served(&item.kind_key()) {
                         self.settle(&item);
                     }
-                    self.works.insert((item.syncset, item.desired.place), Work::Item(Box::new(item)));
+                    self.tasks.insert((item.syncset, item.desired.place), Task::Item(Box::new(item)));
                 }
                 Check::Drift => by_kind.entry(item.kind_key()).or_default().push(item),
                 _ => self.unprepared.push_back(Box::new(item)),
@@ -398,11 +398,11 @@ impl Pass {
 
     /// Before anything is written: patches that are going to be sent are noted as not sent.
     pub(super) fn open_patches(&mut self) {
-        let items = self.works.values().filter_map(|work| if let Work::Item(item) = work { Some(item) } else { None });
+        let items = self.tasks.values().filter_map(|task| if let Task::Item(item) = task { Some(item) } else { None });
         let written: BTreeSet<&ObjectRef> = items.filter(|item| item.send).map(|item| &item.object).collect();
         let mut open = Vec::new();
-        for work in self.works.values() {
-            let Work::Patch(patch) = work else { continue };
+        for task in self.tasks.values() {
+            let Task::Patch(patch) = task else { continue };
             let Some(live) = self.live.get(patch.syncset) else { continue };
             let Some(row) = self.stored.patch(live.header.id, patch.position) else { continue };
             if row.content != Some(patch.desired.content) || written.contains(&patch.object) {
