@@ -73,7 +73,10 @@ pub(super) fn held(held: &Value) -> String {
     let because = held.get("because").and_then(Value::as_str).map(one_line);
     let lines = because.map(|because| format!("the whole section is held: {because}\n"));
     let text = lines.unwrap_or_default() + &table(&["OBJECT", "KIND", "REASON"], rows);
-    if text.is_empty() { "nothing is held\n".to_owned() } else { text }
+    let text = if text.is_empty() { "nothing is held\n".to_owned() } else { text };
+    let counting = held.get("counting").and_then(Value::as_array).into_iter().flatten();
+    let told = |name| format!("deletions of {} are being counted, and wait for that\n", plain(Some(name)));
+    text + &counting.map(told).collect::<String>()
 }
 
 /// Most objects that are listed before somebody is asked.
@@ -502,6 +505,8 @@ towline-1   -         -         connection refused
             { "key": "hu/orders-7", "kind": "overwrite", "reason": "was on edge before" },
         ]);
         let expected = "\
+        let counted = held(&json!({ "because": null, "objects": [], "counting": ["SyncSet team/s1"] }));
+        assert_eq!(counted, "nothing is held\ndeletions of SyncSet team/s1 are being counted, and wait for that\n");
 OBJECT        KIND        REASON
 hu/a          delete      gone from the hub
 hu/orders-7   overwrite   was on edge before

@@ -117,6 +117,9 @@ pub struct Held {
     pub because: Option<String>,
     /// The objects that are held individually, sorted by key.
     pub objects: Vec<HeldObject>,
+    /// Syncsets of which it is not known yet whether their deletions are held, since these are being counted. An approval does not help them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub counting: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

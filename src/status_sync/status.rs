@@ -175,7 +175,7 @@ impl status::Section for StatusSyncReport {
                 generation: None,
             }));
         }
-        let held = Held { because: self.objection(), objects };
+        let held = Held { because: self.objection(), objects, ..Held::default() };
         Box::pin(async { Ok(held) })
     }
 }

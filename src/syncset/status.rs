@@ -90,7 +90,7 @@ fn facts(latest: &Latest) -> Facts {
         held: (!counted.suspended.is_empty()).then(|| because(counted)),
         failing: refused_kubeconfigs(counted).or_else(|| stopped_rollouts(counted)),
         waiting: no_cluster_answers(counted).then(|| NO_CLUSTER.to_owned()),
-        pending: is_behind.then(|| "changes are being dispatched".to_owned()),
+        pending: is_behind.then(|| "changes are being dispatched".to_owned()).or_else(|| being_counted(counted)),
         ..facts
     }
 }
@@ -141,6 +141,15 @@ fn because(counted: &Counted) -> String {
 }
 
 /// Nothing but a change of the document or of the configuration helps.
+/// What they would delete takes long to count.
+fn being_counted(counted: &Counted) -> Option<String> {
+    match counted.counting {
+        0 => None,
+        1 => Some("deletions of 1 syncset are being counted".to_owned()),
+        more => Some(format!("deletions of {more} syncsets are being counted")),
+    }
+}
+
 fn refused_kubeconfigs(counted: &Counted) -> Option<String> {
     match counted.refused {
         0 => None,
@@ -177,6 +186,7 @@ fn report(latest: &Latest) -> Value {
         "as_of_seconds": latest.counted_at.map(|at| at.elapsed().as_secs()),
         "held_syncsets": counted.suspended.len() + counted.more_suspended,
         "rollouts": rollouts,
+        "syncsets_being_counted": counted.counting,
         "refused_kubeconfigs": counted.refused,
         "dispatcher": {
             "holder": dispatcher.holder, "cursor": dispatcher.cursor.to_string(), "newest": dispatcher.newest.to_string(),
@@ -214,9 +224,14 @@ fn stopped(stopped: &ShownRollout, since: Option<Instant>) -> ListedObject {
 fn failure(failing: &FailingSyncset, since: Option<Instant>) -> ListedObject {
     let FailingSyncset { cluster, syncset, reason, message, .. } = failing;
     ListedObject {
-        cause: format!("{syncset}: {message}"),
-        next_step: Reason::of_name(reason).map(|reason| reason.next_step().to_owned()),
-        also: Map::from_iter([("syncset".to_owned(), json!(syncset)), ("reason".to_owned(), json!(reason))]),
+    let (cause, next_step) = match syncset {
+        Some(syncset) => (format!("{syncset}: {message}"), Reason::of_name(reason).map(Reason::next_step)),
+        None => (message.clone(), Some("let fewer syncsets name or select it, and fewer of them fail")),
+    };
+    let syncset = syncset.as_ref().map(|syncset| ("syncset".to_owned(), json!(syncset)));
+        cause,
+        next_step: next_step.map(str::to_owned),
+        also: syncset.into_iter().chain([("reason".to_owned(), json!(reason))]).collect(),
         ..ListedObject::new(cluster, ObjectState::Failing, since)
     }
 }
@@ -257,9 +272,10 @@ impl status::Section for SyncsetReport {
     /// From the database: what was counted is some seconds old, and an approval is for what is held now.
     fn held(&self) -> BoxFuture<'_, Result<Held, Refused>> {
         async {
-            let held = dispatch::suspended(self.counter.database()).await;
-            let held = held.map_err(|error| refused("list held deletions", error))?;
-            Ok(Held { because: None, objects: held.iter().map(SuspendedSyncset::as_object).collect() })
+            let (database, unlisted) = (self.counter.database(), |error| refused("list held deletions", error));
+            let held = dispatch::suspended(database).await.map_err(unlisted)?;
+            let counting = dispatch::being_counted(database).await.map_err(unlisted)?;
+            Ok(Held { because: None, objects: held.iter().map(SuspendedSyncset::as_object).collect(), counting })
         }
         .boxed()
     }
@@ -306,7 +322,7 @@ mod tests {
             oldest: Some(Duration::from_millis(1500)),
             failures: vec![FailingSyncset {
                 cluster: "team-a/west-1".to_owned(),
-                syncset: "SyncSet team-a/base".to_owned(),
+                syncset: Some("SyncSet team-a/base".to_owned()),
                 reason: "Forbidden".to_owned(),
                 message: "failed to apply resource 0: forbidden".to_owned(),
                 age: Duration::from_secs(7),
@@ -320,6 +336,7 @@ mod tests {
             more_stopped: 0,
             work: Counts { running: 8, ready: 9, waiting: 10, oldest: None },
             dispatcher: DispatcherState {
+            counting: 0,
                 holder: Some("towline-1".to_owned()),
                 cursor: 41,
                 newest: 43,
@@ -365,6 +382,7 @@ mod tests {
                 "dispatcher": {"holder": "towline-1", "cursor": "41", "newest": "43", "lag_seconds": 2.0},
                 "work": {"running": 8, "ready": 9, "waiting": 10, "oldest_seconds": null},
             })
+                "syncsets_being_counted": 0,
         );
         assert_eq!(
             json!(objects.not_in_step),
@@ -406,6 +424,10 @@ mod tests {
         let alone =
             Counted { states: [(ObjectState::Unreachable, 2), (ObjectState::Paused, 1)].into(), ..counted.clone() };
         assert_eq!(of(&alone), Condition::new(SectionState::Waiting, "no cluster answers; 1 paused, 2 unreachable"));
+        let counting = |counting| of(&Counted { counting, ..counted.clone() });
+        let of_one = Condition::new(SectionState::Pending, "deletions of 1 syncset are being counted; 2 unreachable");
+        assert_eq!(counting(1), of_one);
+        assert!(counting(2).message.starts_with("deletions of 2 syncsets are being counted"), "{:?}", counting(2));
         counted.states.insert(ObjectState::Failing, 3);
         assert_eq!(of(&counted), Condition::new(SectionState::Failing, "3 failing, 2 unreachable"));
         counted.suspended = vec![monitoring(); 5];

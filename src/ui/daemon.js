@@ -163,7 +163,8 @@ function approval(name, section, held, page) {
   const isApprovable = ({kind}) => kind !== 'unreadable';
   const approvable = held.objects.filter(isApprovable).length + (held.more ?? 0);
   const all = held.objects.length + (held.more ?? 0);
-  if (!all && !held.because) return html`${link}<h2>Approve ${name}</h2><p>Nothing is held.</p>`;
+  const counting = held.counting?.length ? html`<p>Being counted: ${held.counting.join(', ')}. Their deletions wait for that.</p>` : nothing;
+  if (!all && !held.because) return html`${link}<h2>Approve ${name}</h2><p>Nothing is held.</p>${counting}`;
   // Of syncsets each can be approved by itself.
   const single = section.job === 'syncsets';
   const what = held.because ? 'the clusters as they are now' : approvable === 1 ? 'this change' : `these ${number(approvable)} changes`;
@@ -186,6 +187,7 @@ function approval(name, section, held, page) {
       : html`<p>An approval lets Towline do what is held when it arrives, which is the following as far as this page knows. It can't be taken
           back, and does not cover what comes to be held later.</p>`}
     ${all && !held.because ? table({caption: 'What would be done', rows: held.objects, columns, most: 200, more: held.more}) : nothing}
+    ${counting}
     ${held.because || approvable ? html`<p>${button('', `Approve ${what} of ${name}`)}</p>` : nothing}`;
 }
 

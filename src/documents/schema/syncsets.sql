@@ -26,13 +26,14 @@ create index towline_result_failing on towline_result (cluster) where result = '
 
 -- The objects that syncsets have sent or are about to send. `content` is null while an object has to be sent. `resent`
 -- counts the full passes in a row in which it was sent although nothing of it was new, `gone` those of the last ones in a row in which
--- it was gone; of what nobody wants, 255 says that somebody has taken it from the syncset.
+-- it was gone; of what nobody wants, 255 says that somebody has taken it from the syncset. The key tells the syncsets of a cluster apart without a look
+-- at all of its objects.
 create table towline_applied (
   cluster uuid not null, api_group text collate "C" not null, kind text collate "C" not null, namespace text collate "C" not null,
   name text collate "C" not null, syncset uuid not null, api_version text not null, content bytea, wanted boolean not null,
   tracked boolean not null, adopted boolean not null, uid text, version text, owned bytea, resent smallint not null,
   gone smallint not null default 0,
-  primary key (cluster, api_group, kind, namespace, name, syncset));
+  primary key (cluster, syncset, api_group, kind, namespace, name));
 -- Objects that were adopted are never deleted, so they do not count when the guard checks deletions. The index also serves statements that
 -- count them.
 create index towline_applied_tracked on towline_applied (syncset, cluster, adopted) where tracked;
@@ -45,10 +46,12 @@ create table towline_patched (
 -- How a cluster is, and when it is looked at again. `resyncs` counts demands for a full pass: one that comes during a pass must not be
 -- lost when that pass writes when the next one is due. `home` is the identity of the cluster to which the kubeconfig of the document led
 -- first. Where it leads elsewhere, what was there before is never deleted. `left_at` is when what fails, or is being deleted, is tried again.
+-- `failure` says why no pass could begin, since too much is stored of the cluster: reason, message and since when.
 create table towline_cluster (
   cluster uuid primary key, identity text, kubeconfig_generation bigint not null, reachable boolean, last_contact timestamptz,
   last_full timestamptz, next_full timestamptz, attempts bigint not null, retry_at timestamptz, resyncs bigint not null default 0,
-  asked_generation bigint not null default 0, home text, left_at timestamptz);
+  asked_generation bigint not null default 0, home text, left_at timestamptz, failure jsonb);
+create index on towline_cluster (cluster) where failure is not null;
 
 -- Which cluster each document leads to, by the UID of `kube-system`, in the order in which that was found out. Of the documents of a
 -- namespace with one identity the first one owns the cluster, and nothing is sent for the others. A server can claim any identity, so
@@ -69,6 +72,7 @@ create table towline_guard (
 -- What is held or gone is little, and asked for each few seconds.
 create index towline_guard_held on towline_guard (syncset) where held;
 create index towline_guard_gone on towline_guard (syncset) where gone;
+create index towline_guard_aside on towline_guard (checked) where checked < 0;
 
 -- How many objects syncsets would delete on clusters, and how many of these are Namespaces, CRDs or PVCs: of syncsets that are held, with
 -- `counted` where that is much, and, as `allowed`, where much was to be deleted when they were not. So many of them were approved.

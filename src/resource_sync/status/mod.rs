@@ -389,7 +389,7 @@ impl status::Section for SyncReport {
             };
             objects.extend(section.elsewhere().into_iter().map(elsewhere));
         }
-        Box::pin(async { Ok(Held { because, objects }) })
+        Box::pin(async { Ok(Held { because, objects, ..Held::default() }) })
     }
 
     fn detach(&self, local_gone: bool) -> BoxFuture<'_, Result<Value, Refused>> {

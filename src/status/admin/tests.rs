@@ -129,7 +129,7 @@ impl Section for Elsewhere {
 fn held() -> Held {
     let reason = "gone from the hub".to_owned();
     let object = HeldObject { key: "hu/a".to_owned(), kind: "delete", reason, generation: None };
-    Held { because: None, objects: vec![object] }
+    Held { objects: vec![object], ..Held::default() }
 }
 
 fn clusters() -> Vec<ClusterStatus> {

@@ -53,6 +53,8 @@ pub struct Counted {
     pub suspended: Vec<SuspendedSyncset>,
     /// How many more there are.
     pub more_suspended: usize,
+    /// Of how many syncsets it is not known yet whether their deletions are held.
+    pub counting: usize,
     pub rollouts: BTreeMap<RolloutGroup, usize>,
     /// Rollouts that have stopped, for whatever reason, or gone back: those first that need somebody; not all if they are many.
     pub stopped: Vec<ShownRollout>,
@@ -113,13 +115,13 @@ impl RolloutGroup {
     }
 }
 
-/// A syncset that fails on a cluster.
+/// A syncset that fails on a cluster, or a cluster over which no pass can begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailingSyncset {
     /// `namespace/name`; the id if its document is gone.
     pub cluster: String,
-    /// `SelectorSyncSet monitoring`.
-    pub syncset: String,
+    /// `SelectorSyncSet monitoring`; none if no pass can begin.
+    pub syncset: Option<String>,
     pub reason: String,
     /// Why, in a sentence, as it is stored: it never repeats a value of a secret.
     pub message: String,
@@ -174,7 +176,7 @@ macro_rules! state {
             " where g.held and l.objects > l.approved), \
              state as (select m.*, p.last_contact, case when w.ready_at <= now() then w.ready_at end as due_since, \
                  case when not p.reachable and p.retry_at is null then 'refused' when not p.reachable then 'unreachable' \
-                   when m.id in (select cluster from failing) then 'failing' when m.id in (select cluster from held) then 'held' \
+                   when p.failure is not null or m.id in (select cluster from failing) then 'failing' when m.id in (select cluster from held) then 'held' \
                    when p.cluster is null or p.reachable is null or p.retry_at > now() or w.ready_at <= now() or w.until >= now() then 'pending' \
                    else 'in_step' end as state \
                from mine m left join towline_cluster p on p.cluster = m.id left join towline_work w on w.cluster = m.id)"
@@ -193,11 +195,13 @@ const STATES: &str = concat!(
     state!(all),
     " select state, count(*), pause from state group by state, pause"
 );
-/// A failing syncset may be on thousands of clusters, of which the newest failures are shown.
+/// A failing syncset may be on thousands of clusters, of which the newest failures are shown; and clusters over which no pass can begin.
 const FAILURES: &str = "select f.kind, f.namespace, f.name, coalesce(c.namespace || '/' || c.name, f.cluster::text), f.reason, f.message, \
        extract(epoch from now() - f.since)::float8 \
-     from (select * from towline_result where result = 'Failure' order by since desc limit $1) f \
-     left join clusters c on c.kind = 'clusters' and c.id = f.cluster order by f.kind, f.namespace, f.name";
+     from ((select cluster, kind, namespace, name, reason, message, since from towline_result where result = 'Failure' order by since desc limit $1) \
+       union all (select cluster, null, '', '', failure->>'reason', failure->>'message', (failure->>'since')::timestamptz \
+         from towline_cluster where failure is not null limit $1)) f \
+     left join clusters c on c.kind = 'clusters' and c.id = f.cluster order by f.kind nulls first, f.namespace, f.name";
 /// As many as are shown, and their `ClusterSync`s, without those that are paused: also by one of the values in parameter $3.
 const UNREACHABLE: &str = concat!(
     "select u.namespace || '/' || u.name, (s.status->'conditions')::text \
@@ -227,7 +231,8 @@ const REST: &str = "select case when d.until > now() then d.holder end, d.cursor
            cross join lateral jsonb_path_query(s.status, '$.*[*] ? (exists (@.health) && !exists (@.result))')) u \
          group by state) h), \
        (select jsonb_agg(jsonb_build_array(state, reason, rollouts))::text from ( \
-         select state, reason, count(*) as rollouts from towline_rollout group by state, reason) r) \
+         select state, reason, count(*) as rollouts from towline_rollout group by state, reason) r), \
+       (select count(*) from towline_guard where checked < 0 and not held) \
      from towline_claim d, towline_meta m where d.name = 'dispatcher'";
 
 impl Counted {
@@ -249,6 +254,7 @@ impl Counted {
             counted.health = health.unwrap_or_default();
             let rollouts = column::<Option<&str>>(QUERY, row, 7)?.and_then(|text| serde_json::from_str(text).ok());
             let rollouts: Vec<(String, String, usize)> = rollouts.unwrap_or_default();
+            counted.counting = number(column(QUERY, row, 8)?);
             for (state, reason, count) in rollouts {
                 let Some(state) = RolloutPhase::of_name(&state) else { continue };
                 *counted.rollouts.entry(RolloutGroup::of(state, &reason)).or_default() += count;
@@ -362,12 +368,12 @@ async fn failures(database: &Database) -> Result<Vec<FailingSyncset>, db::Error>
     const QUERY: &str = "last_failing_syncsets";
     let rows = database.all(QUERY, FAILURES, &[(&MOST_READ, Type::INT8)]).await?;
     let failure = |row| -> Result<FailingSyncset, db::Error> {
-        let (kind, namespace, name): (&str, &str, &str) =
+        let (kind, namespace, name): (Option<&str>, &str, &str) =
             (column(QUERY, row, 0)?, column(QUERY, row, 1)?, column(QUERY, row, 2)?);
         let slash = if namespace.is_empty() { "" } else { "/" };
         Ok(FailingSyncset {
             cluster: column(QUERY, row, 3)?,
-            syncset: format!("{kind} {namespace}{slash}{name}"),
+            syncset: kind.map(|kind| format!("{kind} {namespace}{slash}{name}")),
             reason: column::<Option<String>>(QUERY, row, 4)?.unwrap_or_default(),
             message: column::<Option<String>>(QUERY, row, 5)?.unwrap_or_default(),
             age: seconds(column(QUERY, row, 6)?).unwrap_or_default(),

@@ -92,7 +92,7 @@ impl World {
     }
 
     async fn snapshot(&self) -> Snapshot {
-        self.store.snapshot(self.claim.cluster).await.expect("a snapshot")
+        self.preparer.snapshot(self.claim.cluster, "foo").await.expect("a snapshot").0
     }
 
     /// How often content was read.
@@ -653,7 +653,10 @@ fn however_much_the_passes_of_a_namespace_hold_those_of_another_one_have_as_much
             world.put_in(namespace, (Kind::SyncSet, ids[0], "a"), &large, None).await;
             world.put_in(namespace, (Kind::SyncSet, ids[1], "b"), &small, None).await;
         }
-        let (foo, bar) = (world.snapshot().await, world.store.snapshot(id(60)).await.expect("a snapshot"));
+        let (foo, bar) = (
+            world.snapshot().await,
+            world.store.snapshot_within(id(60), usize::MAX).await.expect("a snapshot").expect("there is room"),
+        );
         // As many as get their share, which they all keep.
         let most = async |snapshot: &Snapshot, syncset: u8| {
             let mut held = Vec::new();

@@ -6,7 +6,7 @@ use integration::towline::Towline;
 use integration::{eventually, page};
 use serde_json::{Value, json};
 
-use crate::syncsets::world::{LIMIT, SYNCSETS, Stage, TIME_PASSES, run};
+use crate::syncsets::world::{LIMIT, SYNCSETS, Stage, TIME_PASSES, condition, run};
 
 /// The section's report, once it holds.
 pub(crate) async fn report(stage: &Stage, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
@@ -291,6 +291,46 @@ fn a_cluster_that_does_not_answer_is_named_beside_any_number_of_paused_ones() {
              1 cluster is unreachable: hidden/silent; why: `towline get clustersyncs`\n";
         assert_eq!(told, expected);
         assert_eq!(stage.command(&["failures", "-n", "elsewhere"]).await, "no syncset fails\n");
+    });
+}
+
+/// Nothing of so much is read, whoever has made it so much: not even how the cluster is.
+#[test]
+fn a_cluster_of_which_too_much_is_stored_says_that_it_gets_nothing_for_as_long_as_that_is_so() {
+    run(async {
+        let stage = Stage::new("toomuch").await;
+        let plane = stage.register("west-1", &json!({}), 0).await;
+        let map = |value: &str| stage.config_map("site", &json!({"value": value}));
+        stage.syncset("base", "Upsert", &[map("1")]).await;
+        stage.succeeds("west-1", "base", 1).await;
+        let results = "insert into towline_result \
+               (cluster, syncset, kind, namespace, name, inputs, generation, result, reason, message, since, pending_deletions) \
+             select id, gen_random_uuid(), 'SyncSet', 'toomuch', 'n' || n, decode(repeat('00', 32), 'hex'), 1, 'Failure', 'Rejected', \
+               repeat('x', 20000), now(), false from clusters, generate_series(1, 1000) n";
+        assert_eq!(stage.sql.execute(results, &[]).await.unwrap(), 1000);
+        stage.wants("base", &[map("2")]).await;
+        let is =
+            |status: &Value, reason: &str| condition(status, "Failed").is_some_and(|found| found["reason"] == reason);
+        let status = stage.status("west-1", "why it gets nothing", |status| is(status, "TooManySyncsets")).await;
+        let message = "the syncsets of the cluster are too many: what is to be known of them takes more than 16 MiB, so nothing is applied or deleted";
+        assert_eq!(condition(&status, "Failed").unwrap()["message"], message, "{status}");
+        assert_eq!(condition(&status, "Unreachable").unwrap()["reason"], "ClusterReachable", "{status}");
+        assert_eq!((&status["syncSets"], &status["firstSuccessTime"].is_string()), (&json!([]), &true), "{status}");
+        let found = report(&stage, "a failing cluster", |report| report["objects"]["failing"] == 1).await;
+        let mut listed = found["not_in_step"].as_array().unwrap().iter();
+        let failing = listed.find(|row| row["reason"] == "TooManySyncsets").unwrap();
+        assert_eq!((&failing["key"], &failing["cause"]), (&json!("toomuch/west-1"), &json!(message)), "{found}");
+        let listed = stage.get("fleet/clusters").await;
+        let listed = ["state", "reason", "message"].map(|field| listed["items"][0][field].clone());
+        assert_eq!(listed, [json!("failing"), json!("TooManySyncsets"), json!(message)]);
+        stage.has(plane, &[("site", json!({"value": "1"}))]).await;
+        // It fits again.
+        stage.sql.execute("delete from towline_result where name like 'n%'", &[]).await.unwrap();
+        stage.wants("base", &[map("3")]).await;
+        stage.succeeds("west-1", "base", 3).await;
+        stage.has(plane, &[("site", json!({"value": "3"}))]).await;
+        stage.status("west-1", "that all is applied", |status| is(status, "Success")).await;
+        report(&stage, "no failing cluster", |report| report["objects"]["in_step"] == 1).await;
     });
 }
 

@@ -64,6 +64,7 @@ fn snapshot(candidates: Vec<Candidate>) -> Snapshot {
         sent: None,
         with_applied: BTreeSet::new(),
         cluster_row: None,
+        has_failure: false,
         resyncs: 0,
         owner: None,
         guards: Vec::new(),

@@ -13,6 +13,7 @@ use crate::syncset::plan::rows::ClusterRow;
 const CONDITIONS: &str = "conditions";
 const ANOTHER_CLUSTER: &str = "AnotherCluster";
 const UNREACHABLE: &str = "Unreachable";
+const FAILED: &str = "Failed";
 /// The condition while deletions are held, and the reason of what can't be called done because of that.
 pub(super) const HELD: &str = "Held";
 /// A reason of the condition `Unreachable`.
@@ -147,6 +148,21 @@ pub(super) fn shown(
     all.into_iter().map(|condition| condition.since(previous, now)).collect()
 }
 
+/// Why no pass can begin, and what is stored in no other place.
+pub(super) fn without_passes(
+    reason: &'static str,
+    message: String,
+    previous: &Map<String, Value>,
+    now: Timestamp,
+) -> Value {
+    let failed = Condition { kind: FAILED, status: "True", reason, message }.since(previous, now);
+    let before = previous.get(CONDITIONS).and_then(Value::as_array).into_iter().flatten();
+    let kept = before.filter(|condition| condition["type"] == ANOTHER_CLUSTER || condition["type"] == UNREACHABLE);
+    let mut all: Vec<Value> = kept.cloned().chain([failed]).collect();
+    all.sort_by_key(|condition| condition["type"].as_str().map(str::to_owned));
+    Value::Array(all)
+}
+
 /// Whether a status says that the kubeconfig leads to another cluster, as it does for so long after that was found out. It is stored
 /// nowhere else.
 pub fn has_moved(status: &Map<String, Value>, now: Timestamp, shown_for: SignedDuration) -> bool {
@@ -181,22 +197,21 @@ impl Condition {
 }
 
 fn failed(outcomes: &Outcomes<'_>, held: Option<&str>) -> Condition {
-    const KIND: &str = "Failed";
     let Outcomes { failing, is_applied, .. } = *outcomes;
     if failing.is_empty() && !is_applied {
         let message = "not all SyncSets and SelectorSyncSets have been applied to the cluster yet".to_owned();
-        return Condition { kind: KIND, status: "Unknown", reason: "Pending", message };
+        return Condition { kind: FAILED, status: "Unknown", reason: "Pending", message };
     }
     // What has to be deleted is a part of what syncsets want.
     if let Some(held) = held.filter(|_| failing.is_empty()) {
-        return Condition { kind: KIND, status: "Unknown", reason: HELD, message: held.to_owned() };
+        return Condition { kind: FAILED, status: "Unknown", reason: HELD, message: held.to_owned() };
     }
     if failing.is_empty() {
         let message = "All SyncSets and SelectorSyncSets have been applied to the cluster".to_owned();
-        return Condition { kind: KIND, status: "False", reason: "Success", message };
+        return Condition { kind: FAILED, status: "False", reason: "Success", message };
     }
     let verb = if failing.len() == 1 { "is" } else { "are" };
-    Condition::when(KIND, "Failure", format!("{} {verb} failing", listed(failing)))
+    Condition::when(FAILED, "Failure", format!("{} {verb} failing", listed(failing)))
 }
 
 /// None if no syncset has health that is read.

@@ -91,6 +91,20 @@ pub fn status(observed: &Observed<'_>, previous: &Map<String, Value>, now: Times
     status
 }
 
+/// The status of a cluster over which no pass can begin, following the previous one: of its syncsets it says nothing, since what is stored of
+/// them was not read.
+pub fn without_passes(
+    reason: &'static str,
+    message: String,
+    previous: &Map<String, Value>,
+    now: Timestamp,
+) -> Map<String, Value> {
+    let mut status = previous.clone();
+    status.insert("conditions".to_owned(), condition::without_passes(reason, message, previous, now));
+    status.extend(["syncSets", "selectorSyncSets"].map(|list| (list.to_owned(), json!([]))));
+    status
+}
+
 /// Whether nobody has heard of the cluster, and not because there was nothing to ask.
 fn is_silent(conditions: &Conditions) -> bool {
     match conditions.reachability {

@@ -380,3 +380,26 @@ fn why_a_cluster_does_not_answer_is_read_from_its_status() {
     );
     assert!(matches!(of(Some(false), &Map::new()), Reachability::Unreachable { .. }));
 }
+
+#[test]
+fn a_cluster_over_which_no_pass_can_begin_says_why_and_nothing_of_its_syncsets() {
+    let since = "2026-11-01T00:00:00Z";
+    let of = |kind: &str, status: &str| json!({"type": kind, "status": status, "reason": "r", "message": "m", "lastTransitionTime": since});
+    let conditions = [
+        ("AnotherCluster", "True"),
+        ("Failed", "False"),
+        ("Healthy", "True"),
+        ("Held", "True"),
+        ("Unreachable", "True"),
+    ];
+    let before = json!({"conditions": conditions.map(|(kind, status)| of(kind, status)), "firstSuccessTime": since,
+        "controlledBy": "towline-1", "syncSets": [{"name": "base", "result": "Success"}]});
+    let Value::Object(before) = before else { unreachable!() };
+    let failed = json!({"type": "Failed", "status": "True", "reason": "TooManySyncsets", "message": "why", "lastTransitionTime": super::shown(at(1))});
+    let conditions = [of("AnotherCluster", "True"), failed, of("Unreachable", "True")];
+    let expected = json!({"conditions": conditions, "firstSuccessTime": since, "controlledBy": "towline-1",
+        "syncSets": [], "selectorSyncSets": []});
+    let shown = without_passes("TooManySyncsets", "why".to_owned(), &before, at(1));
+    assert_eq!(json!(shown), expected);
+    assert_eq!(without_passes("TooManySyncsets", "why".to_owned(), &shown, at(2)), shown, "since then");
+}

@@ -226,8 +226,11 @@ impl Selection {
         }
         let told = ids.map_or_else(
             || {
-                "select r.kind, r.namespace, r.name, r.reason, r.message, null as outcome from towline_result r \
-                   where r.cluster = g.id and r.result = 'Failure' order by r.since desc, r.syncset limit 1"
+                "select * from (select null as kind, null as namespace, null as name, p.failure->>'reason' as reason, \
+                     p.failure->>'message' as message, null as outcome, 0 as place \
+                   from towline_cluster p where p.cluster = g.id and p.failure is not null \
+                   union all (select r.kind, r.namespace, r.name, r.reason, r.message, null, 1 from towline_result r \
+                     where r.cluster = g.id and r.result = 'Failure' order by r.since desc, r.syncset limit 1)) t order by place limit 1"
                     .to_owned()
             },
             |ids| {
@@ -267,8 +270,9 @@ impl Selection {
                case when g.state in ('refused', 'unreachable') then (y.status->'conditions')::text end, l.outcome \
              from (select {IS_WHOLE} as is_whole from towline_meta m, towline_version s) w left join page g on true \
              left join clusters d on d.kind = 'clusters' and d.id = g.id \
-             left join lateral (select count(*) as failing, min(r.since) as since from towline_result r \
-               where r.cluster = g.id and r.result = 'Failure') n on true \
+             left join lateral (select count(*) as failing, coalesce(min(r.since), (select (p.failure->>'since')::timestamptz \
+                 from towline_cluster p where p.cluster = g.id)) as since \
+               from towline_result r where r.cluster = g.id and r.result = 'Failure') n on true \
              left join lateral ({told}) l on true \
              left join clustersyncs y on y.kind = 'clustersyncs' and y.namespace = g.namespace and y.name = g.name \
              order by g.namespace, g.name",

@@ -48,6 +48,8 @@ pub(super) struct Decisions {
 /// The guard in one batch of the dispatcher.
 pub(super) struct DeletionGuard<'d> {
     pub(super) database: &'d Database,
+    /// The same, with the time that a count may take.
+    pub(super) counts: &'d Database,
     /// Whether deletions are suspended at all.
     pub(super) is_guarding: bool,
     /// The version of the log up to which it checks changes.
@@ -122,11 +124,16 @@ pub(super) async fn everything(database: &Database) -> Result<Vec<Uuid>, Dispatc
     ids(QUERY, &database.all(QUERY, TEXT, &[]).await?)
 }
 
-/// The syncsets that have objects on these clusters which they may delete.
+/// The syncsets that have objects on these clusters which they may delete. Each costs two looks into the index, however many objects there are.
 pub(super) async fn tracking(database: &Database, clusters: &[Uuid]) -> Result<Vec<Uuid>, DispatchError> {
     const QUERY: &str = "syncsets_of_clusters";
     const TEXT: &str = "select distinct t.syncset::text from unnest($1::text[]::uuid[]) c(id) \
-         cross join lateral (select a.syncset from towline_applied a where a.cluster = c.id and a.tracked and not a.adopted offset 0) t";
+         cross join lateral (with recursive s(syncset) as ( \
+             (select a.syncset from towline_applied a where a.cluster = c.id order by a.syncset limit 1) \
+             union all select (select a.syncset from towline_applied a where a.cluster = c.id and a.syncset > s.syncset order by a.syncset limit 1) \
+               from s where s.syncset is not null) \
+           select s.syncset from s where exists (select from towline_applied a \
+             where a.cluster = c.id and a.syncset = s.syncset and a.tracked and not a.adopted)) t";
     if clusters.is_empty() {
         return Ok(Vec::new());
     }
@@ -211,15 +218,16 @@ impl DeletionGuard<'_> {
         })
     }
 
-    /// Whether it has to be checked since these clusters got other labels: it is suspended, or would delete something else there than before.
+    /// Whether it has to be checked since these clusters got other labels: it is suspended, or would delete something else there than before. Of
+    /// one that is aside only the latter counts: what labels leave as it was is right in what is being counted, too.
     pub(super) async fn is_concerned(&self, subject: &Subject, clusters: &[Uuid]) -> Result<bool, DispatchError> {
-        let (state, mut is_concerned) = (&subject.state, subject.was_suspended);
+        let (state, mut is_concerned) = (&subject.state, subject.was_suspended && !subject.is_aside());
         if !is_concerned {
             let found = |_, place: TrackedObjects| {
                 let (loses, _) = state.loses(&place);
                 is_concerned |= loses != place.approved || (place.was_allowed && loses.objects == 0);
             };
-            tracked_objects(self.database, subject.id, state.plain().as_ref(), Some(clusters), found).await?;
+            tracked_objects(self.counts, subject.id, state.plain().as_ref(), Some(clusters), found).await?;
         }
         Ok(is_concerned)
     }
@@ -243,7 +251,7 @@ impl DeletionGuard<'_> {
                 rows.push((cluster, loses, counts, counts || place.approved != Amount::default()));
             }
         };
-        tracked_objects(self.database, id, state.plain().as_ref(), None, found).await?;
+        tracked_objects(self.counts, id, state.plain().as_ref(), None, found).await?;
         let cause = tally.check(state, was_suspended, approval);
         let is_approved = approval == Approval::Once;
         rows.retain(|(.., is_stored)| *is_stored || cause.is_some() || is_approved);
@@ -327,6 +335,11 @@ impl DeletionGuard<'_> {
 impl Subject {
     pub(super) fn id(&self) -> Uuid {
         self.id
+    }
+
+    /// Empty if it has none.
+    pub(super) fn namespace(&self) -> &str {
+        &self.name.namespace
     }
 
     /// Whether it is checked later.

@@ -70,6 +70,21 @@ pub async fn suspended_within(
     Ok((rows.iter().map(|row| SuspendedSyncset::of(QUERY, row)).collect::<Result<_, _>>()?, more))
 }
 
+/// The labels of syncsets whose deletions are being counted beside the batches: they delete nothing until it is known whether that is held.
+pub async fn being_counted(database: &Database) -> Result<Vec<String>, DispatchError> {
+    const QUERY: &str = "counted_syncsets";
+    const TEXT: &str = "select g.syncset::text, coalesce(nullif(g.kind, ''), case d.kind when 'syncsets' then 'SyncSet' when 'selectorsyncsets' then 'SelectorSyncSet' end, ''), \
+           coalesce(d.namespace, g.namespace), coalesce(d.name, g.name) from towline_guard g \
+           left join towline_documents d on d.kind in ('syncsets', 'selectorsyncsets') and d.id = g.syncset \
+         where g.checked < 0 and not g.held order by 2 desc, 3, 4, 1";
+    let rows = database.all(QUERY, TEXT, &[]).await?;
+    let label_of = |(id, row): (Uuid, &Row)| {
+        let [kind, namespace, name] = [1, 2, 3].map(|index| column::<&str>(QUERY, row, index));
+        Ok(label(kind?, &argument(id, namespace?, name?)))
+    };
+    ids(QUERY, &rows)?.into_iter().zip(&rows).map(label_of).collect()
+}
+
 /// The condition on `c` that it is the syncset that [`SuspendedSyncset::argument`] or an id names.
 fn is_named(name: &str, parameters: &mut Parameters) -> String {
     let name = parameters.text(name);

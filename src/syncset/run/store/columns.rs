@@ -96,6 +96,9 @@ pub(super) struct ClusterColumns {
     retry_at: Option<String>,
     resyncs: i64,
     left_at: Option<String>,
+    /// Written by a statement of its own, and void once the rest is written again.
+    #[serde(default, skip_serializing)]
+    failure: Option<serde_json::Value>,
 }
 
 /// A row of `towline_guard`, as far as a pass needs it.
@@ -316,7 +319,13 @@ impl ClusterColumns {
             retry_at: text(row.retry_at),
             resyncs,
             left_at: text(row.left_at),
+            failure: None,
         }
+    }
+
+    /// Whether no pass could begin.
+    pub(super) fn has_failure(&self) -> bool {
+        self.failure.is_some()
     }
 
     /// How often a full pass was demanded.

@@ -203,14 +203,8 @@ pub(super) fn facts(source: &str) -> String {
 }
 
 impl PassStore {
-    /// What a pass over the cluster of this id begins with, however much it is.
-    pub async fn snapshot(&self, cluster: Uuid) -> Result<Snapshot, StoreError> {
-        let read = self.snapshot_within(cluster, usize::MAX).await?;
-        read.map_err(|TooLarge { .. }| StoreError::Restoring(ListError::Restoring))
-    }
-
-    /// The same, if it is not more than so many bytes of JSON. What documents say beyond [`MOST_BYTES`] is cut: a syncset of which something is,
-    /// is left out.
+    /// What a pass over the cluster of this id begins with, if it is not more than so many bytes of JSON. What documents say beyond
+    /// [`MOST_BYTES`] is cut: a syncset of which something is, is left out.
     pub async fn snapshot_within(&self, cluster: Uuid, room: usize) -> Result<Result<Snapshot, TooLarge>, StoreError> {
         let (cluster, room) = (cluster.to_string(), i64::try_from(room).unwrap_or(i64::MAX));
         let params: [Param<'_>; 2] = [(&cluster, Type::TEXT), (&room, Type::INT8)];
@@ -328,3 +322,5 @@ impl TryFrom<CandidateColumns> for Candidate {
         })
     }
 }
+    let has_failure = cluster_row.first().is_some_and(ClusterColumns::has_failure);
+        has_failure,

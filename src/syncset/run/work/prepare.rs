@@ -122,11 +122,24 @@ pub enum PrepareError {
     #[error("other passes take all the memory there is for syncsets of this size")]
     NoBudget,
     /// With their results.
-    #[error("the syncsets of the cluster are too many: what is to be known of them takes more than {} MiB", MOST_SNAPSHOT >> 20)]
+    #[error("the syncsets of the cluster are too many: what is to be known of them takes more than {} MiB, so nothing is applied or deleted", MOST_SNAPSHOT >> 20)]
     TooManySyncsets,
     /// With objects that syncsets had before, and which could not be deleted.
-    #[error("more than {MOST_ROWS} objects or patches are noted as sent to the cluster")]
+    #[error(
+        "more than {MOST_ROWS} objects or patches are noted as sent to the cluster, so nothing is applied or deleted"
+    )]
     TooManyObjects,
+}
+
+impl PrepareError {
+    /// What the `ClusterSync` calls it, if only a change of documents helps.
+    pub(super) fn reason(&self) -> Option<&'static str> {
+        match self {
+            Self::TooManySyncsets => Some("TooManySyncsets"),
+            Self::TooManyObjects => Some("TooManyObjects"),
+            Self::Store(_) | Self::Outdated | Self::Busy | Self::NoBudget => None,
+        }
+    }
 }
 
 impl From<ShutsDown> for PrepareError {

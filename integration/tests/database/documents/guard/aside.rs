@@ -2,11 +2,11 @@
 
 use serde_json::json;
 use towline::test_api::documents::{Item, Kind};
-use towline::test_api::syncset::dispatch::{Aside, Batch, Dispatch};
+use towline::test_api::syncset::dispatch::{Aside, Batch, Dispatch, being_counted};
 use towline::test_api::syncset::plan::guard::Cause;
 use towline::test_api::syncset::plan::wanted::Deletions;
 
-use super::{World, annotated, of_env, selector};
+use super::{TEST, World, annotated, of_env, selector};
 use crate::documents::dispatch::{CURSOR, NEWEST, asked, document, statements};
 use crate::documents::world::run;
 
@@ -84,6 +84,64 @@ fn a_check_that_fails_holds_up_no_other_change_and_nothing_is_deleted_before_it_
         world.writes(selector(3, &of_env("prod"), 10, &[])).await;
         world.sets_aside(0).await;
         assert_eq!(world.deletions().await, Deletions::Allowed);
+    });
+}
+
+/// Each of its counts takes longer than a batch has for all of them.
+#[test]
+fn a_namespace_whose_counts_take_long_has_one_of_them_tried_in_a_batch_and_others_are_checked() {
+    run(async {
+        let world = World::new("slow_counts", 1).await;
+        let syncset = |number: usize, generation: i64| {
+            let data =
+                json!({"spec": {"clusterDeploymentRefs": [{"name": "c0"}], "resources": [], "secretMappings": []}});
+            document(Kind::SyncSet, &format!("s{number}"), generation, data, &[])
+        };
+        for number in 0..4 {
+            world.changes(syncset(number, 1)).await;
+        }
+        let slow = "insert into towline_applied select c.id, '', 'ConfigMap', 'default', s.name, s.id, 'v1', null, true, true, false, null, null, null, 0 \
+               from clusters c, syncsets s; \
+             create sequence tries; alter table towline_applied rename to rows; \
+             create function whole(uuid) returns boolean language plpgsql as $$ begin \
+               if exists (select from syncsets where id = $1) then perform nextval('tries'), pg_sleep(30); end if; return true; end $$; \
+             create view towline_applied as select * from rows where whole(syncset)";
+        world.stage.run(slow).await;
+        let tries = "select case when is_called then last_value else 0 end from tries";
+        for round in 1..3 {
+            for number in 0..4 {
+                world.writes(syncset(number, round + 1)).await;
+            }
+            world.writes(selector(round + 1, &of_env("prod"), 10, &[])).await;
+            // What is aside already is set aside anew, and not counted by the way.
+            world.sets_aside(4).await;
+            let checked = "select count(*) from towline_guard g join selectorsyncsets s on s.id = g.syncset where g.checked >= s.version";
+            assert_eq!((world.stage.number(tries).await, world.stage.number(checked).await), (1, 1));
+        }
+        let counting = being_counted(&world.stage.database()).await.expect("a list");
+        assert_eq!(counting, ["s0", "s1", "s2", "s3"].map(|name| format!("SyncSet foo/{name}")));
+    });
+}
+
+#[test]
+fn labels_that_change_nothing_for_what_is_aside_do_not_begin_its_count_anew() {
+    run(async {
+        let world = World::new("relabelled_aside", 12).await;
+        world.fails().await;
+        world.writes(selector(2, &of_env("prod"), 11, &[])).await;
+        world.sets_aside(1).await;
+        world.mend().await;
+        world.relabels(3, &[("env", "prod"), ("x", "y")]).await;
+        world.sets_aside(0).await;
+        world.relabels(3, &TEST).await;
+        world.sets_aside(1).await;
+        let database = world.stage.database();
+        assert_eq!(being_counted(&database).await.expect("a list"), ["SelectorSyncSet base"]);
+        assert!(world.checked_aside().await.is_some());
+        assert_eq!(
+            (world.deletions().await, being_counted(&database).await.expect("a list")),
+            (Deletions::Allowed, vec![])
+        );
     });
 }
 

@@ -170,7 +170,12 @@ impl World {
 
     /// What a pass over this cluster may do with what the syncset no longer wants.
     async fn deletions_on(&self, cluster: &str) -> Deletions {
-        let snapshot = self.store.snapshot(cluster.parse().expect("an id")).await.expect("a snapshot");
+        let snapshot = self
+            .store
+            .snapshot_within(cluster.parse().expect("an id"), usize::MAX)
+            .await
+            .expect("a snapshot")
+            .expect("there is room");
         let syncset = self.ids("select distinct syncset::text from towline_applied").await;
         snapshot.deletions(syncset.first().expect("a syncset").parse().expect("an id"))
     }
