@@ -39,8 +39,12 @@ impl Rollout {
         if self.state != RolloutPhase::Stopped || !may_be {
             return Err(self.refused("resumed", "one that was paused, has stopped after failures, or was restored"));
         }
-        self.state = if self.is_going_back() { RolloutPhase::RollingBack } else { RolloutPhase::Running };
-        (self.reason, self.message) = (ProgressReason::Releasing, String::new());
+        // That of an edit that has waited begins now, whichever way the one before it led.
+        let is_edited = self.started < self.edited;
+        let is_back = !is_edited && self.is_going_back();
+        self.state = if is_back { RolloutPhase::RollingBack } else { RolloutPhase::Running };
+        self.reason = if is_edited { ProgressReason::Guarding } else { ProgressReason::Releasing };
+        self.message = String::new();
         self.tolerated = self.failures;
         Ok(self)
     }

@@ -43,15 +43,18 @@ pub fn decide(
         return (rollout, Vec::new());
     }
     let mut moves: Vec<Move> = observed.gone.iter().map(|cluster| Move::Leave { cluster: *cluster }).collect();
-    // With a mistyped selector a syncset is for nobody: that is no reason to have done with all waves.
-    if observed.clusters.is_empty() {
+    // With a mistyped selector a syncset is for nobody: that is no reason to have done with all waves, nor to have another stable revision.
+    let moves_nobody = rollout.state == RolloutPhase::RollingBack && rollout.stable == Some(rollout.goal);
+    if observed.clusters.is_empty() && !moves_nobody {
         rollout.reason = ProgressReason::EmptyWave;
         if rollout.state == RolloutPhase::Running {
             "the syncset is for no cluster".clone_into(&mut rollout.message);
         }
         return (rollout, moves);
     }
-    let elapsed = elapsed.min(LONGEST_TICK);
+    // What is to be deleted stays until the guard has decided, so that nobody gets done.
+    let waits_for_guard = !rollout.guarded || observed.is_aside || observed.is_held;
+    let elapsed = if waits_for_guard { Duration::ZERO } else { elapsed.min(LONGEST_TICK) };
     rollout.clock += elapsed;
     rollout.wave = rollout.wave.min(spec.waves.len());
     let waves = assign(syncset, spec, &observed.clusters);
@@ -64,8 +67,8 @@ pub fn decide(
     step.leave_out_waits(elapsed);
     step.refresh();
     match step.rollout.state {
-        RolloutPhase::RollingBack => step.go_back(observed.is_held),
-        _ => step.go_on(observed.is_held),
+        RolloutPhase::RollingBack => step.go_back(observed),
+        _ => step.go_on(observed),
     }
 }
 
@@ -143,6 +146,12 @@ impl<'s> Cluster<'s> {
 
     fn is_done(&self) -> bool {
         self.turn.as_ref().is_some_and(|turn| turn.done)
+    }
+
+    /// Whether it was released by a rollout before this one, and was not done then.
+    fn changes_already(&self) -> bool {
+        let is_open = |turn: &Turn| !turn.done && turn.number != Turn::LEFT;
+        self.turn.is_none() && !self.has_missed_turn && self.seen.turn.as_ref().is_some_and(is_open)
     }
 
     /// Whether it counts when a share of the wave is meant: once it has had its turn, its wave stays the one that ran then.
@@ -240,12 +249,12 @@ impl Step<'_> {
         self.moves.extend(moves);
     }
 
-    fn go_on(mut self, is_held: bool) -> (Rollout, Vec<Move>) {
+    fn go_on(mut self, observed: &Observed) -> (Rollout, Vec<Move>) {
         if self.fail() {
             return (self.rollout, self.moves);
         }
         let wave = self.rollout.wave;
-        if self.is_guarded(is_held) || self.release(self.size(), |cluster| cluster.wave <= wave) || !self.pass_gate() {
+        if self.is_guarded(observed) || self.release(self.size(), |cluster| cluster.wave <= wave) || !self.pass_gate() {
             return (self.rollout, self.moves);
         }
         if wave >= self.spec.waves.len() {
@@ -258,10 +267,15 @@ impl Step<'_> {
         (self.rollout, self.moves)
     }
 
-    fn go_back(mut self, is_held: bool) -> (Rollout, Vec<Move>) {
-        self.rollout.failures = self.clusters.iter().filter(|cluster| self.has_failed(cluster)).count();
-        if self.is_guarded(is_held) || self.release(self.clusters.len(), |_| true) {
+    fn go_back(mut self, observed: &Observed) -> (Rollout, Vec<Move>) {
+        let failures = self.clusters.iter().filter(|cluster| self.has_failed(cluster)).count();
+        self.rollout.failures = failures;
+        if self.is_guarded(observed) || self.release(self.clusters.len(), |_| true) {
             return (self.rollout, self.moves);
+        }
+        if failures > 0 {
+            let semicolon = if self.rollout.message.is_empty() { "" } else { "; " };
+            self.rollout.message += &format!("{semicolon}{failures} failed on the way back");
         }
         // An edit back to what was there before leaves nothing to be corrected.
         let state =
@@ -292,7 +306,11 @@ impl Step<'_> {
         }
         self.moves.push(Move::TakeBack);
         let name = self.spec.wave_name(wave);
-        let message = format!("{failures} of {size} clusters failed in wave {name}, where {allowed} may{sent_nothing}");
+        // Those of earlier waves count whose health is read again.
+        let is_counted = |cluster: &&Cluster| cluster.counts_in(wave) || cluster.is_asked(&self.rollout);
+        let counted = self.clusters.iter().filter(is_counted).count();
+        let message =
+            format!("{failures} of {counted} clusters failed in wave {name}, where {allowed} may{sent_nothing}");
         match (self.spec.on_failure, self.rollout.stable) {
             (OnFailure::Rollback, Some(stable)) => {
                 self.rollout.begin_back(stable);
@@ -308,8 +326,8 @@ impl Step<'_> {
     }
 
     /// Whether the guard keeps clusters from having their turns.
-    fn is_guarded(&mut self, is_held: bool) -> bool {
-        match (self.rollout.guarded, is_held) {
+    fn is_guarded(&mut self, observed: &Observed) -> bool {
+        match (self.rollout.guarded && !observed.is_aside, observed.is_held) {
             (true, false) => return false,
             (false, _) => self.wait(ProgressReason::Guarding, String::new()),
             (true, true) => self.wait(ProgressReason::Held, "the guard holds what it would delete".to_owned()),
@@ -332,7 +350,8 @@ impl Step<'_> {
             cluster.turn.is_none() && !cluster.is_at_goal && !cluster.seen.is_away && may_have_turn(cluster)
         };
         let mut waiting: Vec<&Cluster> = self.clusters.iter().filter(waits).collect();
-        waiting.sort_by_key(|cluster| (cluster.wave, cluster.seen.id));
+        // Those that change already, since the rollout before has released them, come first: others only where these leave room.
+        waiting.sort_by_key(|cluster| (!cluster.changes_already(), cluster.wave, cluster.seen.id));
         let paused = under_way.iter().filter(|cluster| cluster.seen.is_paused).count();
         let is_under_way = is_waited_for || !waiting.is_empty();
         waiting.truncate(most.saturating_sub(under_way.len()));
@@ -448,11 +467,23 @@ pub struct Counts {
 }
 
 /// How far each wave is, the last one of the clusters in no other included. Where a rollout goes back, the waves only say where clusters
-/// would be.
+/// would be. Once it has ended, nobody has a turn any more: then all that can be reached have had it, and what they are now counts.
 pub fn count(syncset: Uuid, spec: &Spec, rollout: &Rollout, clusters: &[Seen]) -> Vec<Counts> {
+    let has_ended = matches!(rollout.state, RolloutPhase::Complete | RolloutPhase::RolledBack) && !rollout.must_begin();
+    let had_turn = |seen: &Seen, wave: usize| Turn {
+        revision: rollout.goal,
+        number: rollout.number,
+        wave,
+        released: rollout.clock,
+        done: seen.applied == Applied::Fully,
+        read_before: None,
+    };
     let mut counts: BTreeMap<usize, Counts> = BTreeMap::new();
     for (seen, wave) in clusters.iter().zip(assign(syncset, spec, clusters)) {
-        let cluster = Cluster::of(seen, wave, spec, rollout);
+        let mut cluster = Cluster::of(seen, wave, spec, rollout);
+        if has_ended && !seen.is_away {
+            cluster.turn = Some(had_turn(seen, wave));
+        }
         let had_turn = cluster.turn.as_ref().filter(|_| !rollout.is_going_back());
         let counts = counts.entry(had_turn.map_or(wave, |turn| turn.wave)).or_default();
         let has_failed = cluster.has_failed(spec, rollout);

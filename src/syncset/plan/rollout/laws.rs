@@ -56,6 +56,8 @@ pub(in crate::syncset::plan) enum Event {
     SetFate(usize, usize, Fate),
     JumpClock(i64),
     Hold(bool),
+    /// Whether the guard has yet to check what labels that have changed delete.
+    Aside(bool),
     /// The guard checks the step to the goal.
     Guard,
     Restore,
@@ -102,6 +104,7 @@ pub(in crate::syncset::plan) struct Model {
     attended: BTreeMap<Uuid, Duration>,
     is_stalled: bool,
     is_held: bool,
+    is_aside: bool,
     now: Timestamp,
 }
 
@@ -165,6 +168,7 @@ pub(in crate::syncset::plan) fn event() -> impl Strategy<Value = Event> {
         8 => (which, 0..3_usize, fate()).prop_map(|(node, revision, fate)| Event::SetFate(node, revision, fate)),
         2 => (-100_000..100_000_i64).prop_map(Event::JumpClock),
         1 => any::<bool>().prop_map(Event::Hold),
+        1 => any::<bool>().prop_map(Event::Aside),
         8 => Just(Event::Guard),
         1 => Just(Event::Restore),
         1 => Just(Event::Pause),
@@ -209,12 +213,15 @@ impl Node {
         self.fates.get(index).copied().unwrap_or(Fate::Works)
     }
 
-    /// A pass, of a cluster that is pinned to this revision. What has settled is read again only if somebody wants that.
-    fn work(&mut self, pin: i32, turn: Option<&Turn>, now: Timestamp) {
+    /// A pass, of a cluster that is pinned to this revision. What has settled is read again only if somebody wants that. Each revision
+    /// deletes something.
+    fn work(&mut self, pin: i32, turn: Option<&Turn>, now: Timestamp, may_delete: bool) {
         let fate = self.fate(pin);
+        let had_deleted = self.applied == Some((pin, Applied::Fully));
         let applied = match fate {
             Fate::Never => Applied::Never,
             Fate::NotYet => Applied::Not,
+            _ if !may_delete && !had_deleted => Applied::Not,
             Fate::Works | Fate::Broken | Fate::Slow => Applied::Fully,
         };
         self.applied = Some((pin, applied));
@@ -275,6 +282,7 @@ impl Model {
             attended: BTreeMap::new(),
             is_stalled: false,
             is_held: false,
+            is_aside: false,
             now,
         }
     }
@@ -295,7 +303,7 @@ impl Model {
                 applied: applied.map_or(Applied::Not, |(_, applied)| applied),
                 health: node.read.map(|(at, of, state)| HealthReading {
                     at,
-                    state: (Some(of) == revision).then_some(state),
+                    state: (Some(of) == revision && of == self.rollout.goal).then_some(state),
                     is_final: Some(of) == revision && node.is_final() && !node.is_refreshed,
                 }),
             }
@@ -307,7 +315,18 @@ impl Model {
             clusters: self.nodes.iter().filter(|(_, node)| node.matches).map(see).collect(),
             gone: self.turns.iter().filter(is_gone).map(|(id, _)| *id).collect(),
             is_held: self.is_held,
+            is_aside: self.is_aside,
         }
+    }
+
+    /// Whether passes delete what a revision drops.
+    fn may_delete(&self) -> bool {
+        !self.is_held && !self.is_aside
+    }
+
+    /// Whether clusters may have their turns and get done.
+    fn is_free(&self) -> bool {
+        self.rollout.guarded && self.may_delete()
     }
 
     fn decide(&self, elapsed: Duration) -> (Rollout, Vec<Move>) {
@@ -322,7 +341,7 @@ impl Model {
     /// Commits a decision about the present state, and checks that it was a lawful one.
     fn write(&mut self, rollout: Rollout, moves: &[Move]) -> Result<(), TestCaseError> {
         let (before, observed) = (self.clone(), self.observe());
-        if !self.is_stalled && rollout.number == self.rollout.number {
+        if !self.is_stalled && self.is_free() && rollout.number == self.rollout.number {
             let is_paused = |id: &Uuid| self.nodes.get(id).is_some_and(|node| node.is_paused);
             for (_, attended) in self.attended.iter_mut().filter(|(id, _)| !is_paused(id)) {
                 *attended += rollout.clock.saturating_sub(self.rollout.clock);
@@ -436,6 +455,12 @@ impl Model {
             || (!turn.done && self.attended.get(&seen.id).is_some_and(|attended| *attended > WITHIN))
     }
 
+    /// Whether a cluster changes still since another rollout has released it.
+    fn changes_already(&self, seen: &Seen) -> bool {
+        let is_open = |turn: &Turn| turn.number != Turn::LEFT && !turn.done && !self.is_of_this(turn);
+        !seen.is_away && seen.turn.as_ref().is_some_and(is_open)
+    }
+
     /// Whether a turn of the present rollout is neither done nor has failed.
     fn is_under_way(&self, seen: &Seen, turn: &Turn) -> bool {
         self.is_of_this(turn) && !turn.done && !self.has_failed(seen, turn)
@@ -492,7 +517,7 @@ impl Model {
         }
         let (rollout, forward) = (&after.rollout, after.rollout.state == RolloutPhase::Running);
         prop_assert!(self.rollout.state.is_running() && !self.rollout.must_begin(), "released after a stop");
-        prop_assert!(self.rollout.guarded && !self.is_held, "released although it was not checked, or is held");
+        prop_assert!(self.is_free(), "released although it was not checked, or is held");
         prop_assert_eq!((rollout.number, rollout.goal), (self.rollout.number, self.rollout.goal));
         let waves = assign(SYNCSET, &self.spec, &observed.clusters);
         for (seen, wave) in observed.clusters.iter().zip(&waves).filter(|(seen, _)| released.contains(&seen.id)) {
@@ -501,18 +526,21 @@ impl Model {
             let had = seen.turn.as_ref().map(|turn| (turn.number, turn.revision));
             prop_assert_ne!(had, Some((rollout.number, rollout.goal)), "released twice");
         }
-        let under_way = after
-            .observe()
-            .clusters
-            .iter()
-            .filter(|seen| seen.turn.as_ref().is_some_and(|turn| after.is_under_way(seen, turn)))
-            // The way back does not wait for one that is paused.
-            .filter(|seen| forward || !seen.is_paused)
-            .count();
+        let now = after.observe().clusters;
+        let is_under_way = |seen: &&Seen| seen.turn.as_ref().is_some_and(|turn| after.is_under_way(seen, turn));
+        // The way back does not wait for one that is paused.
+        let under_way = now.iter().filter(is_under_way).filter(|seen| forward || !seen.is_paused).count();
         let counts = count(SYNCSET, &self.spec, &self.rollout, &observed.clusters);
         let size =
             if forward { counts.get(rollout.wave).map_or(0, |wave| wave.clusters) } else { observed.clusters.len() };
-        prop_assert!(under_way <= self.spec.max_concurrent.of(size).max(1), "{under_way} under way at once of {size}");
+        let most = self.spec.max_concurrent.of(size).max(1);
+        prop_assert!(under_way <= most, "{under_way} under way at once of {size}");
+        // Of those that the rollout before has released, those of later waves do not count: this one's reach them later.
+        let others = now.iter().zip(&waves).filter(|(_, wave)| !forward || **wave <= rollout.wave);
+        let others = others.filter(|(seen, _)| after.changes_already(seen)).count();
+        let mut begins = observed.clusters.iter().filter(|seen| released.contains(&seen.id));
+        let is_none_new = begins.all(|seen| self.changes_already(seen));
+        prop_assert!(is_none_new || under_way + others <= most, "{others} change beside {under_way}, of {size}");
         Ok(())
     }
 
@@ -577,12 +605,12 @@ impl Model {
         // Each reading has a time of its own, whichever way the clock has jumped.
         self.now += Duration::from_millis(1);
         let (turn, pin) = (self.turns.get(&id), self.pin(id));
-        let is_stalled = self.is_stalled;
+        let (is_stalled, may_delete) = (self.is_stalled, self.may_delete());
         let Some(node) = self.nodes.get_mut(&id).filter(|node| !node.is_away() && !is_stalled) else { return Ok(()) };
         self.reached.insert(id);
         match pin {
             Some(pin) if node.matches => {
-                node.work(pin, turn, self.now);
+                node.work(pin, turn, self.now, may_delete);
                 self.check_beginning(&id)?;
                 self.begun.insert(id);
             }
@@ -707,6 +735,7 @@ impl Model {
                 self.nodes.values_mut().for_each(|node| node.is_late |= *seconds > 0);
             }
             Event::Hold(is_held) => self.is_held = *is_held,
+            Event::Aside(is_aside) => self.is_aside = *is_aside,
             Event::Guard if !self.rollout.must_begin() => self.rollout.guarded = true,
             Event::Restore if self.rollout.state.is_running() => {
                 let Rollout { state, reason, guarded, .. } = &mut self.rollout;
@@ -725,7 +754,7 @@ impl Model {
 
     /// From now on everything works, all clusters can be reached, and whatever waits for somebody gets what it waits for.
     pub(in crate::syncset::plan) fn heal(&mut self) {
-        (self.is_held, self.is_stalled) = (false, false);
+        (self.is_held, self.is_aside, self.is_stalled) = (false, false, false);
         if self.nodes.values().all(|node| !node.matches) {
             self.nodes.insert(Uuid::from_u128(self.nodes.len() as u128 + 1), Node::new(0));
         }

@@ -240,6 +240,8 @@ pub struct Observed {
     pub gone: Vec<Uuid>,
     /// Whether the guard holds the deletions of the syncset.
     pub is_held: bool,
+    /// Whether it has yet to check them since labels have changed: until then nothing is deleted, either.
+    pub is_aside: bool,
 }
 
 /// A change of what is stored of the clusters.

@@ -1,9 +1,10 @@
 //! Situations that are decided in one rollout each.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
+use super::decide::assign;
 use super::*;
 
 const SYNCSET: Uuid = Uuid::from_u128(77);
@@ -244,6 +245,70 @@ fn nobody_is_released_before_the_guard_has_checked_or_while_it_holds() {
     assert_eq!(world.released(), [1]);
 }
 
+/// What it drops is not deleted meanwhile, so that no cluster gets done.
+#[test]
+fn no_cluster_fails_while_the_guard_holds_or_has_yet_to_check() {
+    let mut world = World::new(spec(&canary(), Some("1m")), vec![cluster(1, &[true]), cluster(2, &[false])]);
+    world.tick();
+    world.tick();
+    assert_eq!(world.released(), [1]);
+    for (is_held, is_aside, reason) in [
+        (true, false, ProgressReason::Held),
+        (false, true, ProgressReason::Guarding),
+        (true, true, ProgressReason::Guarding),
+    ] {
+        (world.observed.is_held, world.observed.is_aside) = (is_held, is_aside);
+        for _ in 0..10 {
+            world.tick_after(Duration::from_secs(10));
+            world.is(RolloutPhase::Running, reason);
+        }
+    }
+    (world.observed.is_held, world.observed.is_aside) = (false, false);
+    for _ in 0..6 {
+        world.tick_after(Duration::from_secs(10));
+        world.is(RolloutPhase::Running, ProgressReason::Releasing);
+    }
+    world.tick_after(TICK);
+    world.is(RolloutPhase::Stopped, ProgressReason::Failures);
+}
+
+/// Of three, one at a time. The second one changes when an edit or an undo begins the next rollout.
+#[test]
+fn whoever_changes_already_has_its_turn_first_in_the_next_rollout_and_keeps_its_place() {
+    for is_edit in [true, false] {
+        let mut world =
+            World::new(spec(&json!({"maxConcurrent": 1}), None), (1..=3).map(|number| cluster(number, &[])).collect());
+        world.tick();
+        assert_eq!(world.play(1), [1]);
+        world.tick();
+        assert_eq!(world.released(), [2]);
+        world.at(2).has_begun = true;
+        if is_edit {
+            (world.rollout.newest, world.rollout.edited) = (3, 6);
+        } else {
+            world.rollout = world.rollout.clone().undo(None, &[1, 2]).expect("it can be undone");
+        }
+        world.tick();
+        world.tick();
+        world.tick();
+        assert_eq!(world.released(), [2], "is an edit: {is_edit}");
+        world.apply(2, HealthState::Current);
+        world.tick();
+        assert_eq!(world.released(), [1], "is an edit: {is_edit}");
+    }
+    // It does not keep the first wave waiting if it belongs to a later one.
+    let mut world =
+        World::new(spec(&canary(), None), vec![cluster(1, &[true]), cluster(2, &[false]), cluster(3, &[false])]);
+    world.tick();
+    assert_eq!(world.play(2), [1]);
+    world.tick();
+    assert_eq!(world.released(), [2]);
+    world.at(2).has_begun = true;
+    (world.rollout.newest, world.rollout.edited) = (3, 6);
+    world.tick();
+    assert_eq!(world.play(4), [1, 2, 3]);
+}
+
 #[test]
 fn a_canary_that_fails_stops_the_rollout_before_others_have_it() {
     let mut world = World::new(spec(&canary(), Some("1m")), vec![cluster(1, &[true]), cluster(2, &[false])]);
@@ -299,6 +364,52 @@ fn a_failure_rolls_all_clusters_back_and_says_why() {
 }
 
 #[test]
+fn whoever_fails_on_the_way_back_is_told_of() {
+    let mut rollout = canary();
+    (rollout["onFailure"], rollout["maxConcurrent"]) = (json!("rollback"), json!(2));
+    for has_failed_before in [true, false] {
+        let mut world = World::new(spec(&rollout, None), vec![cluster(1, &[true]), cluster(2, &[true])]);
+        world.tick();
+        world.tick();
+        world.apply(1, HealthState::Current);
+        world.apply(2, HealthState::Current);
+        let before = if has_failed_before {
+            world.at(1).applied = Applied::Never;
+            "1 of 2 clusters failed in wave canary, where 0 may; "
+        } else {
+            world.rollout = world.rollout.clone().undo(None, &[1, 2]).expect("it can be undone");
+            ""
+        };
+        world.tick();
+        world.tick();
+        world.apply(1, HealthState::Current);
+        (world.at(2).applied, world.at(2).has_begun) = (Applied::Never, true);
+        world.tick();
+        world.is(RolloutPhase::RolledBack, ProgressReason::None);
+        assert_eq!(world.rollout.message, format!("{before}1 failed on the way back"));
+    }
+}
+
+#[test]
+fn a_syncset_for_nobody_is_undone_at_once_unless_that_gives_it_another_stable_revision() {
+    for (to, state, reason) in [
+        (None, RolloutPhase::RolledBack, ProgressReason::None),
+        (Some(3), RolloutPhase::RollingBack, ProgressReason::EmptyWave),
+    ] {
+        let mut world = World::new(spec(&canary(), None), vec![cluster(1, &[true])]);
+        world.tick();
+        world.tick();
+        world.observed.clusters.clear();
+        world.tick();
+        world.is(RolloutPhase::Running, ProgressReason::EmptyWave);
+        world.rollout = world.rollout.clone().undo(to, &[1, 2, 3]).expect("it can be undone");
+        world.tick();
+        world.is(state, reason);
+        assert_eq!(world.rollout.stable, Some(1));
+    }
+}
+
+#[test]
 fn the_first_content_has_nothing_to_go_back_to() {
     let mut rollout = canary();
     rollout["onFailure"] = json!("rollback");
@@ -328,6 +439,28 @@ fn counts_say_how_far_each_wave_is() {
     let counts = count(SYNCSET, &world.spec, &world.rollout, &world.observed.clusters);
     let canary = Counts { clusters: 2, released: 2, done: 1, failed: 1, away: 0 };
     assert_eq!(counts, [canary, Counts { clusters: 2, away: 1, ..Counts::default() }]);
+}
+
+#[test]
+fn once_a_rollout_has_ended_counts_say_what_has_become_of_its_clusters() {
+    let clusters = vec![cluster(1, &[true]), cluster(2, &[true]), cluster(3, &[false]), cluster(4, &[false])];
+    let mut rollout = canary();
+    (rollout["maxConcurrent"], rollout["maxFailures"]) = (json!(2), json!(1));
+    let mut world = World::new(spec(&rollout, Some("1m")), clusters);
+    world.at(4).is_away = true;
+    world.tick();
+    world.tick();
+    world.apply(1, HealthState::Current);
+    world.apply(2, HealthState::Failed);
+    assert_eq!(world.released(), [1, 2]);
+    assert_eq!(world.play(4), [3]);
+    world.is(RolloutPhase::Complete, ProgressReason::None);
+    let count = |world: &World| count(SYNCSET, &world.spec, &world.rollout, &world.observed.clusters);
+    let canary = Counts { clusters: 2, released: 2, done: 1, failed: 1, away: 0 };
+    assert_eq!(count(&world), [canary, Counts { clusters: 2, released: 1, done: 1, failed: 0, away: 1 }]);
+    // An edit whose rollout has yet to begin.
+    (world.rollout.newest, world.rollout.edited) = (3, 6);
+    assert_eq!(count(&world)[0], Counts { clusters: 2, ..Counts::default() });
 }
 
 #[test]
@@ -415,6 +548,23 @@ fn whoever_is_not_current_by_the_end_of_the_check_has_failed() {
         world.is(RolloutPhase::Stopped, ProgressReason::Failures);
         assert_eq!(world.released(), [1], "{state:?}");
     }
+}
+
+#[test]
+fn whoever_of_an_earlier_wave_fails_in_the_check_counts_in_the_message_as_one_of_those_that_were_asked() {
+    let waves = json!({"waves": [
+        {"name": "a", "clusterSelector": {}}, {"name": "b", "clusterSelector": {}, "soak": "5s"}], "maxConcurrent": 1});
+    let clusters = vec![cluster(1, &[true, false]), cluster(2, &[false, true]), cluster(3, &[false, false])];
+    let mut world = World::new(spec(&waves, Some("1m")), clusters);
+    world.tick();
+    assert_eq!(world.play(4), [1, 2]);
+    world.tick_after(Duration::from_secs(5));
+    world.is(RolloutPhase::Running, ProgressReason::Checking);
+    world.apply(1, HealthState::Failed);
+    world.apply(2, HealthState::Failed);
+    world.tick();
+    world.is(RolloutPhase::Stopped, ProgressReason::Failures);
+    assert_eq!(world.rollout.message, "2 of 2 clusters failed in wave b, where 0 may");
 }
 
 #[test]
@@ -566,6 +716,31 @@ fn shares_of_few_clusters_are_never_nobody() {
     }
 }
 
+/// A tenth of 40 clusters is drawn for 1,000 syncsets: each is in it for about a hundred. Of 50 the same five are in it, and one more if there is
+/// one more.
+#[test]
+fn a_percentage_takes_each_cluster_for_as_many_syncsets_as_any_other_and_stays_the_same() {
+    let spec = spec(&json!({"waves": [{"name": "some", "percent": 10}]}), None);
+    let first = |syncset: u128, clusters: u128| -> BTreeSet<u128> {
+        let clusters: Vec<Seen> = (1..=clusters).map(|number| cluster(number, &[false])).collect();
+        let waves = assign(Uuid::from_u128(syncset), &spec, &clusters);
+        clusters.iter().zip(waves).filter(|(_, wave)| *wave == 0).map(|(seen, _)| seen.id.as_u128()).collect()
+    };
+    let mut times = BTreeMap::<u128, u32>::new();
+    for syncset in 0..1_000 {
+        for drawn in first(syncset, 40) {
+            *times.entry(drawn).or_default() += 1;
+        }
+    }
+    assert_eq!((times.len(), times.values().sum::<u32>()), (40, 4_000));
+    assert!(times.values().all(|times| (60..=140).contains(times)), "{times:?}");
+    for syncset in 0..100 {
+        let (before, after) = (first(syncset, 50), first(syncset, 51));
+        assert_eq!((before.len(), after.len()), (5, 6));
+        assert!(before.is_subset(&after), "{before:?} {after:?}");
+    }
+}
+
 #[test]
 fn an_edit_begins_anew_and_clusters_keep_what_they_have_until_their_turn() {
     let mut world = World::new(spec(&canary(), None), vec![cluster(1, &[true]), cluster(2, &[false])]);
@@ -589,7 +764,7 @@ fn an_edit_back_to_the_stable_content_is_an_undo_without_waves() {
     (world.rollout.newest, world.rollout.edited) = (1, 6);
     world.tick();
     world.is(RolloutPhase::RollingBack, ProgressReason::Guarding);
-    assert_eq!(world.play(4), [1, 3], "who has it already is left alone");
+    assert_eq!(world.play(4), [3, 1], "first who is not known to be done, and who has it already is left alone");
     world.is(RolloutPhase::Complete, ProgressReason::None);
     assert_eq!((world.rollout.stable, world.rollout.newest), (Some(1), 1));
 }
@@ -843,8 +1018,16 @@ fn a_command_for_a_state_that_has_passed_is_refused_and_says_what_is_now() {
     }
     let back = stopped.clone().undo(None, &[1, 2]).expect("it can be undone");
     assert_eq!((back.state, back.goal, back.number, back.guarded), (RolloutPhase::RollingBack, 1, 4, false));
-    let paused = back.pause().expect("it runs").resume().expect("it was paused");
-    assert_eq!(paused.state, RolloutPhase::RollingBack, "where it leads is remembered");
+    let paused = back.pause().expect("it runs");
+    let resumed = paused.clone().resume().expect("it was paused");
+    assert_eq!(resumed.state, RolloutPhase::RollingBack, "where it leads is remembered");
+    let edited = Rollout { newest: 3, edited: 6, ..paused }.resume().expect("it was paused");
+    assert_eq!(
+        (edited.state, edited.reason),
+        (RolloutPhase::Running, ProgressReason::Guarding),
+        "that of the edit begins"
+    );
+    assert!(edited.must_begin());
     let again = Rollout { state: RolloutPhase::RolledBack, ..stopped }.undo(Some(2), &[1, 2]).expect("it is kept");
     assert_eq!((again.state, again.wave), (RolloutPhase::Running, 0), "the newest content goes in waves again");
 }
