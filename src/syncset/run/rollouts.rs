@@ -365,7 +365,7 @@ pub async fn revisions(database: &Database, key: &Key) -> Result<Vec<Revision>, 
     const TEXT: &str = "select v.revision, v.generation, to_json(v.made) #>> '{}', \
            (select h.actor from towline_history h where h.kind = c.kind and h.namespace = c.namespace and h.name = c.name \
              and h.version = v.version limit 1), \
-           (select count(*) from towline_result t where t.syncset = c.id and t.generation = v.generation), \
+           (select count(*) from towline_result t where t.syncset = c.id and t.generation = v.generation and t.result = 'Success'), \
            v.revision is not distinct from r.stable, v.revision = r.goal, v.revision = r.newest \
          from towline_documents c join towline_rollout r on r.syncset = c.id join towline_revision v on v.syncset = c.id \
          where c.kind = $1 and c.namespace = $2 and c.name = $3 and c.deleted_at is null order by v.revision desc";
@@ -393,11 +393,17 @@ pub async fn revisions(database: &Database, key: &Key) -> Result<Vec<Revision>, 
 pub async fn sent_again(database: &Database, key: &Key) -> Result<Vec<String>, StoreError> {
     const QUERY: &str = "sent_again";
     // A content is large: only those are read that are compared.
-    let resources = |content: &str| {
+    let objects = |content: &str| {
+        let list = |field: &str| {
+            let list = format!("{content}->'{field}'");
+            format!("jsonb_array_elements(case when jsonb_typeof({list}) = 'array' then {list} else '[]' end)")
+        };
         format!(
             "(select case when e->>'apiVersion' like '%/%' then split_part(e->>'apiVersion', '/', 1) else '' end as api_group, e->>'kind' as kind, \
-               coalesce(e #>> '{{metadata,namespace}}', '') as namespace, coalesce(e #>> '{{metadata,name}}', '') as name \
-             from jsonb_array_elements(case when jsonb_typeof({content}->'resources') = 'array' then {content}->'resources' else '[]' end) e)"
+               coalesce(e #>> '{{metadata,namespace}}', '') as namespace, coalesce(e #>> '{{metadata,name}}', '') as name from {} e \
+             union select '', 'Secret', coalesce(m #>> '{{targetRef,namespace}}', ''), coalesce(m #>> '{{targetRef,name}}', '') from {} m)",
+            list("resources"),
+            list("secretMappings"),
         )
     };
     let text = format!(
@@ -412,8 +418,8 @@ pub async fn sent_again(database: &Database, key: &Key) -> Result<Vec<String>, S
            cross join lateral ({} except {}) o \
          where v.content->>'resourceApplyMode' = 'Sync' order by 1, 2, 3",
         precious_row("o"),
-        resources("g.content"),
-        resources("v.content"),
+        objects("g.content"),
+        objects("v.content"),
     );
     let plural = key.kind.plural();
     let params = [(&plural as _, Type::TEXT), (&key.namespace as _, Type::TEXT), (&key.name as _, Type::TEXT)];
@@ -467,6 +473,8 @@ pub async fn carry_out(database: &Database, key: &Key, order: Order, by: &Author
         return Err(OrderError::OtherWave { asked: asked.clone(), waits: shown.wave });
     }
     let stored = Stored::json(&changed);
+    let carried_out =
+        ShownRollout { rollout: changed, since: Timestamp::now(), actor: by.actor.clone(), ..shown }.begun();
     let write = async {
         let params = [(&id as _, Type::TEXT), (&stored as _, Type::JSONB), (&by.actor as _, Type::TEXT)];
         transaction.execute("write_rollout", WRITE, &params).await?;
@@ -476,12 +484,13 @@ pub async fn carry_out(database: &Database, key: &Key, order: Order, by: &Author
                 WorkQueue::ask_within(&mut transaction, &clusters, true).await?;
             }
         }
-        let entry = Json(entry(key, &order, &rollout, &changed, by).with_id(id.parse().unwrap_or_default()));
+        let entry =
+            Json(entry(key, &order, &rollout, &carried_out.rollout, by).with_id(id.parse().unwrap_or_default()));
         transaction.execute("record_rollout", &Entry::statement(1), &[(&entry as _, Type::JSONB)]).await?;
         transaction.commit().await
     };
     write.await.map_err(StoreError::from)?;
-    Ok(ShownRollout { rollout: changed, since: Timestamp::now(), actor: by.actor.clone(), ..shown })
+    Ok(carried_out)
 }
 
 /// Pins clusters that were released, but were sent nothing, to the revision that they had before: some of these, or of all. Returns which. The

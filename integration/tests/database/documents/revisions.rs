@@ -18,6 +18,22 @@ fn spec(content: &str, tier: &str, with_rollout: bool) -> Value {
     json!({ "spec": spec })
 }
 
+#[test]
+fn what_goes_back_names_copies_of_secrets_that_were_deleted() {
+    run(async {
+        let mut subject = Subject::new("copiessentagain").await;
+        for targets in [&["kept", "dropped"][..], &["kept"]] {
+            let mapping = |name: &&str| json!({"sourceRef": {"name": "source", "namespace": "team"}, "targetRef": {"name": name, "namespace": "default"}});
+            let mut spec = of_namespaces("Sync", &[]);
+            spec["spec"]["secretMappings"] = targets.iter().map(mapping).collect();
+            subject.write(spec).await;
+        }
+        subject.stage.run("update towline_rollout set state = 'RollingBack', goal = 1, stable = 1").await;
+        let named = sent_again(&subject.stage.database(), &Key::new(Kind::SelectorSyncSet, "", "s")).await;
+        assert_eq!(named.expect("a list"), ["Secret default/dropped"]);
+    });
+}
+
 /// A syncset of these namespaces.
 fn of_namespaces(mode: &str, names: &[&str]) -> Value {
     let namespace = |name: &&str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
