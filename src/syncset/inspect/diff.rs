@@ -294,7 +294,7 @@ impl Inspector {
         let tried = try_all(&trial, rendered, is_winner, known, compared);
         let unseen = |error| Obstacle::Waits(Unseen::of(stored, error).text());
         tried.await.map_err(unseen)?;
-        let mut losses = Losses::new(&mut client, &kinds, applied, &wanted);
+        let mut losses = Losses::new(&mut client, &kinds, applied, &wanted, &plan.awaited);
         for row in dropped(syncset, applied, &wanted) {
             let loss = losses.of(row).await.map_err(unseen)?;
             compared.note_loss(&row.object, loss);
@@ -323,6 +323,7 @@ impl Inspector {
             }
         }
         snapshot.candidates.retain(|stored| stored.id != candidate.id);
+        snapshot.awaited.retain(|awaited| awaited.name != candidate.name);
         snapshot.candidates.push(candidate);
         Ok(())
     }

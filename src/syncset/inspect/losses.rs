@@ -7,6 +7,7 @@ use super::ANSWER_WITHIN;
 use super::trial::says_nothing_of_objects;
 use crate::cluster::{Error, Kind, KindError, KindId};
 use crate::syncset::plan::name::ObjectRef;
+use crate::syncset::plan::naming::Names;
 use crate::syncset::plan::object::MANAGED;
 use crate::syncset::plan::object::PRUNE;
 use crate::syncset::plan::pass::Release;
@@ -49,18 +50,20 @@ pub(super) struct Losses<'a> {
     kinds: &'a BTreeMap<KindId, Result<Kind, KindError>>,
     applied: &'a [AppliedRow],
     wanted: &'a Wanted,
+    awaited: &'a [Names],
     staying: Vec<ObjectRef>,
 }
 
 impl<'a> Losses<'a> {
-    /// On the cluster of this client, which serves these kinds and has these rows.
+    /// On the cluster of this client, which serves these kinds and has these rows, and to which rollouts are about to bring something.
     pub(super) fn new(
         client: &'a mut Client,
         kinds: &'a BTreeMap<KindId, Result<Kind, KindError>>,
         applied: &'a [AppliedRow],
         wanted: &'a Wanted,
+        awaited: &'a [Names],
     ) -> Self {
-        Self { client, kinds, applied, wanted, staying: Vec::new() }
+        Self { client, kinds, applied, wanted, awaited, staying: Vec::new() }
     }
 
     /// What would become of an object. An error says that the cluster does not answer.
@@ -69,6 +72,9 @@ impl<'a> Losses<'a> {
         let within = self.wanted.within(object).find(|within| self.may_define(object, within));
         if let Some(within) = within {
             return Ok(self.stays(object, &format!("{within} is still wanted")));
+        }
+        if self.awaited.iter().any(|names| names.need(object)) {
+            return Ok(self.stays(object, "a rollout is about to want it"));
         }
         if self.staying.iter().any(|within| is_within(within, object) && self.may_define(object, within)) {
             return Ok(self.stays(object, "something stays that would be deleted with it"));

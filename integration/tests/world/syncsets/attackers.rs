@@ -8,16 +8,20 @@ use serde_json::{Value, json};
 use crate::syncsets::script::{Says, Script, TOKEN, kubeconfig};
 use crate::syncsets::world::{SYNCSETS, Stage, condition, run};
 
-/// The tables that syncsets have.
-pub(crate) const STATE: [&str; 9] = [
+/// The tables that syncsets have, and the record of who did what.
+pub(crate) const STATE: [&str; 13] = [
     "towline_applied",
     "towline_deleted",
     "towline_guard",
+    "towline_history",
     "towline_identity",
     "towline_lost",
     "towline_cluster",
     "towline_patched",
     "towline_result",
+    "towline_revision",
+    "towline_rollout",
+    "towline_turn",
     "towline_work",
 ];
 /// Nothing is allowed beside the default.

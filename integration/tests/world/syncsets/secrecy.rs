@@ -18,11 +18,12 @@ const STRING: &str = "canary-string-8b1d-of-a-document";
 const RESOURCE: &str = "canary-resource-8b1d-of-a-syncset";
 const PATCHED: &str = "canary-patched-8b1d-of-a-syncset";
 
-/// A syncset whose health is read, with an object beside the copies about which a rule decides.
-fn with_health(stage: &Stage, mappings: &Value) -> Value {
+/// A syncset whose health is read, with an object beside the copies about which a rule decides, and a rollout that stays under way.
+fn in_waves(stage: &Stage, mappings: &Value) -> Value {
     let rule = json!({"group": "", "kind": "ConfigMap", "current": "metadata.name == 'beside'"});
     let beside = stage.config_map("beside", &json!({}));
-    json!({"secretMappings": mappings, "resources": [beside], "health": {"rules": [rule]}})
+    let wave = json!({"name": "all", "percent": 100, "pause": true});
+    json!({"secretMappings": mappings, "resources": [beside], "health": {"rules": [rule]}, "rollout": {"waves": [wave]}})
 }
 
 async fn refuses_a_rule_for_secrets(stage: &Stage, mapping: Value) {
@@ -79,7 +80,7 @@ fn no_log_status_event_or_stored_row_holds_a_value_of_a_secret_or_kubeconfig() {
             stage.create("syncsets", &json!({"namespace": stage.namespace, "name": name, "spec": spec})).await;
         };
         let mapping = |source: &str, name: &str| json!({"sourceRef": {"name": source}, "targetRef": {"name": name, "namespace": stage.namespace}});
-        create("mapped", with_health(&stage, &json!([mapping("source", "mapped")]))).await;
+        create("mapped", in_waves(&stage, &json!([mapping("source", "mapped")]))).await;
         create("string", json!({"secretMappings": [mapping("strings", "string")]})).await;
         stage.succeeds("west-1", "mapped", 1).await;
         stage.succeeds("west-1", "string", 1).await;
@@ -144,9 +145,16 @@ fn no_log_status_event_or_stored_row_holds_a_value_of_a_secret_or_kubeconfig() {
         }
         stage.never_shows(&canaries).await;
         assert!(stage.log().contains("TRACE"), "the log has everything");
-        for table in
-            STATE.into_iter().filter(|table| ["towline_applied", "towline_patched", "towline_result"].contains(table))
-        {
+        let has_rows = [
+            "towline_applied",
+            "towline_history",
+            "towline_patched",
+            "towline_result",
+            "towline_revision",
+            "towline_rollout",
+            "towline_turn",
+        ];
+        for table in STATE.into_iter().filter(|table| has_rows.contains(table)) {
             let rows: i64 = stage.sql.query_one(&format!("select count(*) from {table}"), &[]).await.unwrap().get(0);
             assert!(rows > 0, "{table} is empty");
         }
