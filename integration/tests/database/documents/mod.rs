@@ -24,6 +24,7 @@ mod raw;
 mod revisions;
 mod rollouts;
 mod schema;
+mod snapshots;
 pub(crate) mod usage;
 mod versions;
 mod world;

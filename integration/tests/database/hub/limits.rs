@@ -301,7 +301,7 @@ const SLOW: [(&str, &str, &str); 9] = [
     (
         "/v1/clusters/foo/a/explanation?kind=ConfigMap&objectNamespace=b&objectName=c",
         "syncsets",
-        "with target as materialized%",
+        "%with target as materialized%",
     ),
     ("/v1/syncset-diffs", "syncsets", "%left join towline_guard g on g.syncset = d.id%"),
     ("/v1/syncset-diffs", "clusters", "with place as materialized%"),

@@ -1,17 +1,19 @@
-//! What a pass begins with: one statement, so that all of it is of one moment.
+//! What a pass begins with: one statement, so that all of it is of one moment. Passes that begin in one moment share it.
 
 use std::sync::LazyLock;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
+use tokio::sync::oneshot;
+use tokio::task::yield_now;
 use uuid::Uuid;
 
 use super::columns::{ClusterColumns, GuardColumns, ResultColumns, UnreadableColumn, kind, some_time, time};
 use super::content::sent;
 use super::{PassStore, StoreError, read};
 use crate::cluster::tool_marks::LAST_APPLIED;
-use crate::db::{Param, Row, Text, Type, column};
+use crate::db::{self, Row, Text, Type, column};
 use crate::documents::{Document, IS_WHOLE, ListError};
 use crate::syncset::plan::name::SyncSetName;
 use crate::syncset::plan::naming::Resource;
@@ -31,6 +33,15 @@ const EACH: usize = 400;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLarge {
     pub bytes: usize,
+}
+
+/// A snapshot that somebody waits for.
+pub(super) struct Asked {
+    cluster: String,
+    /// It has at most so many bytes.
+    room: i64,
+    /// Dropped if it has to be read by itself.
+    reply: oneshot::Sender<Result<Row, db::Error>>,
 }
 
 /// As the statement prints it.
@@ -101,12 +112,15 @@ const AS_PINNED: &str = "cross join lateral (select s.data->'spec' as spec offse
           and g.revision is distinct from coalesce(t.revision, r.stable) \
       where d.spec ? 'rollout' and r.syncset = s.id offset 0) p on true";
 
-/// Rows without an order: the caller has one of its own. `offset 0` keeps a large `spec` from being unpacked for each of its uses. A
-/// syncset that another release has written, in whatever form, does not keep the others from being read. The owner is
-/// looked up in the order of its index: sorted, all documents of the cluster would be read.
+/// A row for each cluster of $1, in this order. By its limit, which is no limit, the server plans for one: of an array it would expect ten, for
+/// which a plan that is made anew for one seems cheaper, and worth compiling. What is in a row has no order: the caller has one of its own.
+/// `offset 0` keeps a large `spec` from being unpacked for each of its uses. A syncset that another release has written, in whatever form, does not
+/// keep the others from being read. The owner is looked up in the order of its index: sorted, all documents of the cluster would be read.
 static STATEMENT: LazyLock<String> = LazyLock::new(|| {
     format!(
-        "with target as materialized (select * from clusters where kind = 'clusters' and id = $1::text::uuid), \
+        "select snapshot.* from (select * from unnest($1::text[]::uuid[], $2::bigint[]) with ordinality a(cluster, room, at) \
+           limit cardinality($1)) asked cross join lateral ( \
+         with target as materialized (select * from clusters where kind = 'clusters' and id = asked.cluster), \
          own as materialized (select (to_jsonb(c) - 'sealed')::text as text, sealed from target c), \
          shown as materialized (select (to_jsonb(s) - 'sealed')::text as text from target c join clustersyncs s \
            on s.kind = 'clustersyncs' and s.namespace = c.namespace and s.name = c.name), \
@@ -150,7 +164,7 @@ static STATEMENT: LazyLock<String> = LazyLock::new(|| {
          known as materialized ( \
            select id from candidate union select syncset from outcome union select syncset from applied), \
          cluster_row as materialized (select p.* from target c join towline_cluster p on p.cluster = c.id), \
-         weight as materialized (select w.bytes, w.bytes <= $2::bigint as fits from (select ( \
+         weight as materialized (select w.bytes, w.bytes <= asked.room as fits from (select ( \
              coalesce((select sum(octet_length(text) + coalesce(octet_length(sealed), 0)) from own), 0) \
              + coalesce((select sum(octet_length(text)) from shown), 0) \
              + coalesce((select sum(case when is_cut then {EACH} + pg_column_size(spec) else size end) from candidate), 0) \
@@ -176,7 +190,7 @@ static STATEMENT: LazyLock<String> = LazyLock::new(|| {
               from target c join towline_applied a on a.cluster = c.id) end from sent)::text, \
            (select case when rows <= {FEW} then (select coalesce(jsonb_agg(to_jsonb(p)), '[]') \
               from target c join towline_patched p on p.cluster = c.id) end from sent)::text, fits, weight.bytes \
-         from towline_meta m, towline_version s, weight",
+         from towline_meta m, towline_version s, weight) snapshot order by asked.at",
         counted = counted(),
         secrets = facts("source"),
     )
@@ -206,17 +220,73 @@ impl PassStore {
     /// What a pass over the cluster of this id begins with, if it is not more than so many bytes of JSON. What documents say beyond
     /// [`MOST_BYTES`] is cut: a syncset of which something is, is left out.
     pub async fn snapshot_within(&self, cluster: Uuid, room: usize) -> Result<Result<Snapshot, TooLarge>, StoreError> {
-        let (cluster, room) = (cluster.to_string(), i64::try_from(room).unwrap_or(i64::MAX));
-        let params: [Param<'_>; 2] = [(&cluster, Type::TEXT), (&room, Type::INT8)];
-        let _slot = self.slot().await;
-        let rows = self.database.all(QUERY, Text::Prepared(&STATEMENT), &params).await?;
-        let row = rows.first().filter(|row| column(QUERY, row, 0).unwrap_or(false));
+        let row = self.row(cluster.to_string(), i64::try_from(room).unwrap_or(i64::MAX)).await?;
+        let row = row.as_ref().filter(|row| column(QUERY, row, 0).unwrap_or(false));
         let row = row.ok_or(StoreError::Restoring(ListError::Restoring))?;
         if column(QUERY, row, 17)? {
             return snapshot(row).map(Ok);
         }
         let bytes: i64 = column(QUERY, row, 18)?;
         Ok(Err(TooLarge { bytes: usize::try_from(bytes).unwrap_or(usize::MAX) }))
+    }
+
+    /// The row of a snapshot. Whoever has a slot reads it for all that wait by then: for the clusters of one claim, and of claims that were
+    /// granted while there was no slot.
+    async fn row(&self, cluster: String, room: i64) -> Result<Option<Row>, db::Error> {
+        let (reply, mut answer) = oneshot::channel();
+        self.asked.lock().push_back(Asked { cluster: cluster.clone(), room, reply });
+        // The other clusters of the claim are asked for, too.
+        yield_now().await;
+        let answered = loop {
+            tokio::select! {
+                biased;
+                answered = &mut answer => break answered,
+                slot = self.slot() => {
+                    if !self.read_asked().await {
+                        drop(slot);
+                        break answer.await;
+                    }
+                }
+            }
+        };
+        match answered {
+            Ok(row) => row.map(Some),
+            Err(_) => {
+                let _slot = self.slot().await;
+                Ok(self.rows(&[cluster], &[room]).await?.pop())
+            }
+        }
+    }
+
+    /// Reads what is asked for, up to what is read together. Returns false if nothing is.
+    async fn read_asked(&self) -> bool {
+        let asked: Vec<Asked> = {
+            let mut asked = self.asked.lock();
+            // A pass may have been ended meanwhile.
+            asked.retain(|asked| !asked.reply.is_closed());
+            let most = self.together.min(asked.len());
+            asked.drain(..most).collect()
+        };
+        let clusters: Vec<_> = asked.iter().map(|asked| asked.cluster.clone()).collect();
+        let rooms: Vec<_> = asked.iter().map(|asked| asked.room).collect();
+        if asked.is_empty() {
+            return false;
+        }
+        let rows = match self.rows(&clusters, &rooms).await {
+            Ok(rows) => rows.into_iter().map(Ok).collect(),
+            Err(error) if asked.len() == 1 => vec![Err(error)],
+            // It may be about one of them.
+            Err(_) => Vec::new(),
+        };
+        for (Asked { reply, .. }, row) in asked.into_iter().zip(rows) {
+            drop(reply.send(row));
+        }
+        true
+    }
+
+    async fn rows(&self, clusters: &[String], rooms: &[i64]) -> Result<Vec<Row>, db::Error> {
+        let params = [(&clusters as _, Type::TEXT_ARRAY), (&rooms as _, Type::INT8_ARRAY)];
+        self.database.all(QUERY, Text::Prepared(&STATEMENT), &params).await
     }
 }
 
@@ -260,6 +330,7 @@ fn snapshot(row: &Row) -> Result<Snapshot, StoreError> {
     let results: Vec<ResultColumns> = parsed(row, 8, "towline_result")?;
     let cluster_row: Vec<ClusterColumns> = parsed(row, 11, "towline_cluster")?;
     let resyncs = cluster_row.first().map_or(0, ClusterColumns::resyncs);
+    let has_failure = cluster_row.first().is_some_and(ClusterColumns::has_failure);
     let cluster_row = read(cluster_row, "towline_cluster")?.pop();
     let identity = cluster_row.as_ref().and_then(|cluster_row: &ClusterRow| cluster_row.identity.as_deref());
     let health =
@@ -278,6 +349,7 @@ fn snapshot(row: &Row) -> Result<Snapshot, StoreError> {
         rows: usize::try_from(column::<i64>(QUERY, row, 10)?).unwrap_or(usize::MAX),
         with_applied: parsed(row, 9, "towline_applied")?,
         cluster_row,
+        has_failure,
         resyncs,
         owner: column(QUERY, row, 12)?,
         guards: parsed::<Vec<GuardColumns>>(row, 13, "towline_guard")?.into_iter().map(GuardRow::from).collect(),
@@ -322,5 +394,3 @@ impl TryFrom<CandidateColumns> for Candidate {
         })
     }
 }
-    let has_failure = cluster_row.first().is_some_and(ClusterColumns::has_failure);
-        has_failure,
