@@ -296,7 +296,15 @@ pub(super) fn explained(answer: &Value) -> Option<String> {
         rows.extend(cause.map(|_| vec!["waits".to_owned(), what_to_do(object)]));
         let known = ["key", "state", "for_seconds", "sides", "cause", "next_step", "retry", "retry_in_seconds"];
         let others = object.as_object().into_iter().flatten().filter(|(key, _)| !known.contains(&key.as_str()));
-        rows.extend(others.map(|(key, value)| vec![one_line(key), plain(Some(value))]));
+        for (key, value) in others {
+            let values = match value.as_array() {
+                None => vec![plain(Some(value))],
+                Some(none) if none.is_empty() => vec!["none".to_owned()],
+                Some(all) => all.iter().map(|one| plain(Some(one))).collect(),
+            };
+            let labels = std::iter::once(one_line(key)).chain(std::iter::repeat(String::new()));
+            rows.extend(labels.zip(values).map(|(label, value)| vec![label, value]));
+        }
         aligned(&rows)
     });
     Some(explained.collect::<Vec<_>>().join("\n"))
@@ -587,15 +595,18 @@ hu/orders-7   overwrite   was on edge before
             "resource_version": "17", "finalizers": ["a.io/b"], "marks": {"a.io/sync-remote-generation": "3"}});
         let local = json!({"cluster": "edge", "object": "hu-x/a", "exists": false});
         let object = json!({"key": "hu/a", "state": "failing", "for_seconds": 3, "cause": "too large",
-            "next_step": "change it on the hub", "retry": "on change", "family": "p",
+            "next_step": "change it on the hub", "retry": "on change", "family": "p", "notes": [], "syncsets": ["one", "two"],
             "sides": {"remote": remote, "local": local}});
         let expected = "\
-object   hu/a
-state    failing, for 3s
-local    edge hu-x/a: does not exist
-remote   hub hu/a: generation 4, version 17; is being deleted; finalizer a.io/b; a.io/sync-remote-generation 3
-waits    too large → change it on the hub; retried on change
-family   p
+object     hu/a
+state      failing, for 3s
+local      edge hu-x/a: does not exist
+remote     hub hu/a: generation 4, version 17; is being deleted; finalizer a.io/b; a.io/sync-remote-generation 3
+waits      too large → change it on the hub; retried on change
+family     p
+notes      none
+syncsets   one
+           two
 ";
         assert_eq!(explained(&json!({"objects": [object]})).as_deref(), Some(expected));
         assert_eq!(explained(&json!({"lines": []})), None);

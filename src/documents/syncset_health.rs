@@ -23,7 +23,7 @@ pub(super) fn status() -> String {
 }
 
 /// Whether `t` has `spec.health`.
-pub(super) const HAS_HEALTH: &str = "coalesce(jsonb_typeof(t.data #> '{spec,health}') = 'object', false)";
+pub const HAS_HEALTH: &str = "coalesce(jsonb_typeof(t.data #> '{spec,health}') = 'object', false)";
 
 /// Removes them from a status that a client sends: it has read them, and they are not stored.
 pub(super) fn strip(status: &mut Map<String, Value>) {

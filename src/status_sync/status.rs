@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::run::database::Listener;
 use super::run::poller::{FamilyReport, Poller, SectionContext, clearing_is_held};
-use crate::cluster::{ClusterStatus, Identity};
+use crate::cluster::{ClusterStatus, Identity, ObjectKey};
 use crate::config::SectionName;
 use crate::guard::{self, HeldChanges};
 use crate::state::remembered;
@@ -177,5 +177,18 @@ impl status::Section for StatusSyncReport {
         }
         let held = Held { because: self.objection(), objects, ..Held::default() };
         Box::pin(async { Ok(held) })
+    }
+
+    fn explain<'s>(&'s self, name: &'s str) -> BoxFuture<'s, Result<Value, Refused>> {
+        let (namespace, of_object) = name.split_once('/').unwrap_or(("", name));
+        let key = ObjectKey::new(namespace, of_object);
+        let found: Vec<_> = self.pollers.iter().filter_map(|poller| poller.explain(&key)).collect();
+        // Of what has not been read it is not known whether it is there.
+        let unread = self.pollers.iter().find(|poller| poller.report().passes == 0).filter(|_| found.is_empty());
+        if let Some(poller) = unread {
+            let reason = format!("section {} has not read all rows of {} yet", self.name, poller.family().as_str());
+            return Box::pin(async { Err(Refused::Unavailable { reason }) });
+        }
+        status::explained(&self.name, &found, || format!("knows no object {name}: no row of the database is about it"))
     }
 }

@@ -1,6 +1,7 @@
 //! What the admin server shows of syncsets.
 
 pub mod counter;
+mod explain;
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -290,6 +291,10 @@ impl status::Section for SyncsetReport {
 
     fn approve_one<'s>(&'s self, name: &'s str, from: IpAddr) -> BoxFuture<'s, Result<Value, Refused>> {
         self.approve_named(Some(name), from).boxed()
+    }
+
+    fn explain<'s>(&'s self, name: &'s str) -> BoxFuture<'s, Result<Value, Refused>> {
+        explain::explain(&self.name, &self.counter, name).boxed()
     }
 
     fn families(&self) -> Vec<Family> {

@@ -1,6 +1,6 @@
 //! What holds for policies holds for the other five families.
 
-use integration::Towline;
+use integration::{Towline, eventually};
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
@@ -158,6 +158,42 @@ fn an_object_that_comes_after_its_rows_is_served_and_another_writers_edit_is_tak
     });
 }
 
+/// `towline explain` says of an object that it is in step, of one that is not written why, and of one without a row that it is not known.
+async fn each_object_is_explained(stage: &Stage, towline: &Towline) {
+    let mut all: Vec<_> = cases().iter().map(|case| case.family).collect();
+    all.sort_unstable();
+    for (name, state, cause, families) in [
+        ("kept", "in_step", "", &all[..]),
+        ("duplicate", "in_step", "", &all),
+        ("existing", "missing", "the UID", &all),
+        ("kept-decision-1", "in_step", "", &["placementdecisions"]),
+    ] {
+        let path = format!("/explain/status-sync?name={}%2F{name}", stage.name);
+        eventually(format!("{name} to be explained"), LIMIT, async || {
+            let answer = towline.admin().get(&path).await.map_err(|error| error.chain())?;
+            let objects = answer["objects"].as_array().ok_or("no objects")?;
+            let is_so = |object: &Value| {
+                let is_known = object["sides"]["hub"]["exists"] == true && object["rows"] == 1;
+                let is_since = object["for_seconds"].is_u64() || state != "in_step";
+                object["state"] == state
+                    && object["cause"].as_str().is_some_and(|told| told.contains(cause))
+                    && is_known
+                    && is_since
+            };
+            let mut found: Vec<_> =
+                objects.iter().filter(|object| is_so(object)).map(|object| &object["family"]).collect();
+            found.sort_by_key(ToString::to_string);
+            if found == families { Ok(()) } else { Err(answer.to_string()) }
+        })
+        .await
+        .unwrap();
+    }
+    let (name, admin) = (format!("{}/nothing", stage.name), towline.admin_url());
+    let unknown = Towline::command(["explain", "status_sync", &name, "--admin", &admin]).await.expect("it runs");
+    let told = String::from_utf8_lossy(&unknown.stderr);
+    assert!(unknown.status.code() == Some(1) && told.contains(&format!("knows no object {name}")), "{unknown:?}");
+}
+
 /// Of rows of one name the one with the live UID counts, and without it nothing is written. What is written goes with its last row, and
 /// comes back with the next, beside what others have written. A deleted row of `spec` ends all writing.
 #[test]
@@ -192,6 +228,9 @@ fn rows_of_each_family_are_told_apart_by_their_uids_come_and_go_and_end_with_the
             stage.family(&towline, case.family, "two ambiguous rows", ambiguous).await;
             stage.passes(&towline, case.family, 2).await;
             assert!(!case.stands(&stage, "existing").await, "{}", case.family);
+        }
+        each_object_is_explained(&stage, &towline).await;
+        for case in cases() {
             let vanishing =
                 format!("DELETE FROM status.{} WHERE payload -> 'metadata' ->> 'name' = 'vanishing'", case.table);
             assert_eq!(stage.execute(&vanishing, &[]).await, 1);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use http::header::CONTENT_TYPE;
 use integration::hub::{Client, Request};
-use integration::{eventually, page};
+use integration::{Towline, eventually, page};
 use serde_json::{Value, json};
 
 use crate::syncsets::costs::beside;
@@ -37,6 +37,7 @@ fn the_clusters_that_a_token_may_read_are_counted_by_state_and_listed_in_pages_o
         each_page_is_one_statement(&stage).await;
         each_row_says_why_and_since_when(&stage).await;
         a_query_selects(&stage).await;
+        each_cluster_is_explained(&stage).await;
         others_see_theirs_and_the_page_has_no_data(&stage).await;
         what_is_held_of_others_is_not_read(&stage).await;
     });
@@ -124,6 +125,13 @@ async fn tried(stage: &Stage, admin: &mut Client) {
                       $2::text::jsonb from clusters c, syncsets s where c.name = $1 and s.name = 'base'";
         assert_eq!(stage.sql.execute(result, &[&name, &health]).await.expect("a result"), 1, "{name}");
     }
+    // Of one with `health` nothing has been read yet: one of its clusters does not answer.
+    let with_health = json!({"namespace": "foo", "name": "ill", "spec": {"clusterDeploymentRefs": [], "health": {}}});
+    admin.send(&Request::post("/v1/syncsets", &with_health)).await.expect("an answer").success().expect("a syncset");
+    let unread = "insert into towline_result select c.id, s.id, 'SyncSet', 'foo', 'ill', '\\x11', 4, 'Success', null, null, \
+                  now() - interval '70 seconds', now(), false from clusters c, syncsets s \
+                  where c.name in ('c00036', 'c00015') and s.name = 'ill'";
+    assert_eq!(stage.sql.execute(unread, &[]).await.expect("results"), 2);
 }
 
 /// By state and by label, with what is held.
@@ -256,6 +264,13 @@ async fn a_query_selects(stage: &Stage) {
             .collect();
         assert_eq!(told, expected, "{outcome}");
     }
+    // As the syncset's own counts have it.
+    let counts = shown(&mut of_foo, "/v1/syncsets/foo/ill").await["status"]["health"].take();
+    assert_eq!(counts, json!({"current": 0, "progressing": 1, "unknown": 1, "failed": 0}));
+    for (outcome, expected) in [("progressing", &["c00036"][..]), ("unknown", &["c00015"]), ("applied", &[])] {
+        let page = shown(&mut of_foo, &format!("/v1/fleet/clusters?syncset=SyncSet/foo/ill&outcome={outcome}")).await;
+        assert_eq!(names(&page), expected, "{outcome}");
+    }
     let failed = shown(&mut of_foo, "/v1/fleet/clusters?syncset=SyncSet/foo/base&outcome=failed").await;
     page::agrees("/v1/fleet/clusters", "of a syncset", &failed).expect("what the page reads");
     assert_eq!(failed["items"][0]["syncset"], "SyncSet foo/base");
@@ -272,6 +287,40 @@ async fn a_query_selects(stage: &Stage) {
         "page=2",
     ] {
         assert_eq!(status(&mut of_foo, &format!("/v1/fleet/clusters?{wrong}")).await, 400, "{wrong}");
+    }
+}
+
+/// To operators of the daemon, also one with which nothing is wrong.
+async fn each_cluster_is_explained(stage: &Stage) {
+    let admin = stage.replica.towline().admin_url();
+    for (cluster, code, expected) in [
+        (
+            "foo/c00036",
+            0,
+            &["state      in_step, for ", "syncsets   SyncSet foo/ill: generation 4 applied since 20"][..],
+        ),
+        (
+            "foo/c00001",
+            0,
+            &[
+                "state      failing, for 60m",
+                "waits      SyncSet foo/extra: no → ",
+                "           SyncSet foo/base: generation 1 not applied since 20",
+            ],
+        ),
+        ("foo/c00040", 0, &["state      in_step\n", "syncsets   none"]),
+        ("foo/c00011", 0, &["state      unreachable, for "]),
+        ("foo/west", 0, &["waits      it is paused → `towline resume foo/west`"]),
+        ("foo/c0000", 1, &["section syncsets knows no cluster foo/c0000"]),
+        ("west", 1, &["clusters are NAMESPACE/NAME"]),
+        ("SyncSet foo/none", 1, &["holds nothing of SyncSet foo/none"]),
+    ] {
+        let said = Towline::command(["explain", "syncsets", cluster, "--admin", &admin]).await.expect("it runs");
+        let told = String::from_utf8_lossy(if code == 0 { &said.stdout } else { &said.stderr });
+        assert!(
+            said.status.code() == Some(code) && expected.iter().all(|part| told.contains(part)),
+            "{cluster}: {said:?}"
+        );
     }
 }
 

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::OptionFuture;
+use parking_lot::Mutex;
+use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -20,7 +22,7 @@ use super::state::{FamilyContext, PassOutcome, PollerState, SectionContext};
 use crate::actor::{Backoff, BoxError, KeyInbox, Scope};
 use crate::cluster::{Identification, Identity, ObjectKey, Watch};
 use crate::guard::GuardedChange;
-use crate::status::NotReady;
+use crate::status::{ListedObject, NotReady};
 use crate::status_sync::config::StatusFamily;
 use crate::status_sync::plan::{GATHER, PassSchedule, family_spec};
 use crate::status_sync::run::database::Statements;
@@ -50,7 +52,7 @@ impl Poller {
         let (statements, reporter) = (Statements::of(&spec), Reporter::new(family, shared.interval));
         let guard = FamilyGuard::new(shared.identification.section().clone(), family);
         Self {
-            context: FamilyContext { family, spec, statements, shared, hub, reporter, guard },
+            context: FamilyContext { family, spec, statements, shared, hub, reporter, guard, table: Mutex::default() },
             hints: watch::Sender::new(0),
         }
     }
@@ -79,6 +81,23 @@ impl Poller {
         self.context.guard.held_objects()
     }
 
+    /// What is known of an object of the hub; none if no row is about it, or none has been read yet.
+    pub fn explain(&self, key: &ObjectKey) -> Option<ListedObject> {
+        let FamilyContext { family, hub, guard, table, .. } = &self.context;
+        let held = guard.held_objects().into_iter().map(|(held, _)| held).collect();
+        let mut explained = table.lock().explained(family.as_str(), key, &held, hub.hub_objects())?;
+        let cluster = hub.target.cluster();
+        let side = match hub.targets().get(key).or_else(|| hub.hub_objects().get(key)) {
+            None => json!({"cluster": cluster.name(), "object": key, "exists": false}),
+            Some(object) => {
+                json!({"cluster": cluster.name(), "object": key, "exists": true, "deleting": object.deleting,
+                "generation": object.generation, "resource_version": object.resource_version})
+            }
+        };
+        explained.also.insert("sides".to_owned(), json!({"hub": side}));
+        Some(explained)
+    }
+
     /// Approves what is held. Returns how many objects that are.
     pub fn approve(&self) -> usize {
         self.context.guard.approve()
@@ -90,8 +109,8 @@ impl Poller {
     }
 
     pub async fn run(self: Arc<Self>, scope: Scope, inbox: KeyInbox<ObjectKey>) -> Result<(), BoxError> {
-        let FamilyContext { family, shared, hub, reporter, guard, .. } = &self.context;
-        let _report = reporter.begin(guard);
+        let FamilyContext { family, shared, hub, reporter, guard, table, .. } = &self.context;
+        let _report = reporter.begin(guard, table);
         // An earlier run may have seen rows of another database.
         shared.any_rows.send_replace(false);
         let mut wakes = WakeSources {
@@ -120,7 +139,7 @@ impl Poller {
                     state.is_first_pass = false;
                     state.last_pass = PassOutcome::Complete;
                     let schedule = PassSchedule::after_pass(begun, ended, state.detection, shared.interval);
-                    state.table.next_retry().map_or(schedule, |at| schedule.retried(ended, at))
+                    table.lock().next_retry().map_or(schedule, |at| schedule.retried(ended, at))
                 }
                 Err(Stopped::Draining) => return Ok(()),
                 // The loop waits until the hub is identified, and begins another pass.
@@ -140,7 +159,7 @@ impl Poller {
                     PassSchedule::after_failure(ended, delay)
                 }
             };
-            reporter.update(&state.table, &self.context.guard);
+            reporter.update(&table.lock(), guard);
             if state.last_pass == PassOutcome::Complete {
                 reporter.completed(ended - begun);
             }
@@ -167,13 +186,13 @@ async fn wait_for_next_pass(
     schedule: &mut PassSchedule,
     wakes: &mut WakeSources,
 ) {
-    let FamilyContext { family, shared, hub, reporter, .. } = context;
+    let FamilyContext { family, shared, hub, reporter, guard, table, .. } = context;
     let identification = || shared.identification.of(*family);
     let may_write = |state: &PollerState| state.can_decide(hub) && identification() == Identification::Clear;
     loop {
         let now = Instant::now();
         let soonest = if may_write(state) { now } else { now + CHECK_EVERY };
-        let next_requeue = state.table.next_requeue(now, shared.interval);
+        let next_requeue = table.lock().next_requeue(now, shared.interval);
         let requeue = next_requeue.map(|at| tokio::time::sleep_until(at.max(soonest)));
         tokio::select! {
             () = scope.draining() => return,
@@ -198,18 +217,18 @@ async fn wait_for_next_pass(
             Some(()) = OptionFuture::from(requeue) => {}
             key = state.inbox.next() => {
                 let Some(key) = key else { return };
-                state.record_change(&key, hub);
+                context.record_change(&key);
             }
         }
         tokio::time::sleep(GATHER).await;
         while let Some(key) = state.inbox.try_next() {
-            state.record_change(&key, hub);
+            context.record_change(&key);
         }
         if !may_write(state) {
             hub.become_current();
             continue;
         }
-        let requeued = state.table.take_requeued(Instant::now(), shared.interval);
+        let requeued = table.lock().take_requeued(Instant::now(), shared.interval);
         if requeued.is_empty() {
             continue;
         }
@@ -220,7 +239,7 @@ async fn wait_for_next_pass(
                 if needs_pass {
                     *schedule = schedule.hinted(ended);
                 }
-                state.table.next_retry()
+                table.lock().next_retry()
             }
             Err(Stopped::Draining | Stopped::HubUnknown | Stopped::Held(_)) => return,
             Err(Stopped::Failed(error)) => {
@@ -229,7 +248,7 @@ async fn wait_for_next_pass(
             }
         };
         *schedule = retry.map_or(*schedule, |at| schedule.retried(ended, at));
-        reporter.update(&state.table, &context.guard);
+        reporter.update(&table.lock(), guard);
     }
 }
 

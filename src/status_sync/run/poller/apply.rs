@@ -65,17 +65,21 @@ impl<'p> Apply<'p> {
         let mut candidates = BTreeMap::new();
         for id in ids {
             let Some(planned) = self.plan(id, Vec::new()) else { continue };
-            let Some(entry) = self.state.table.get(id) else { continue };
-            if planned.changes.is_empty() || entry.was_cleared {
+            let known = self.context.table.lock().get(id).map(|entry| (entry.key.clone(), entry.was_cleared));
+            let Some((key, was_cleared)) = known else { continue };
+            if planned.changes.is_empty() || was_cleared {
                 self.carry_out(id, Fingerprint::default(), planned).await;
             } else {
-                candidates.insert(entry.key.clone(), id);
+                candidates.insert(key, id);
             }
         }
-        let (now, interval) = (Instant::now(), self.context.shared.interval);
-        let is_later = |key: &ObjectKey| self.state.table.is_cleared_later(key, now, interval);
         let wanted = candidates.keys().cloned().collect();
-        for key in self.context.guard.admit(wanted, is_later, self.state.table.shown()) {
+        let admitted = {
+            let (now, interval) = (Instant::now(), self.context.shared.interval);
+            let table = self.context.table.lock();
+            self.context.guard.admit(wanted, |key| table.is_cleared_later(key, now, interval), table.shown())
+        };
+        for key in admitted {
             let planned = candidates.get(&key).and_then(|id| Some((*id, self.plan(*id, Vec::new())?)));
             let has_begun = match planned {
                 Some((id, planned)) => self.carry_out(id, Fingerprint::default(), planned).await,
@@ -90,7 +94,7 @@ impl<'p> Apply<'p> {
     /// Applies the rows of one hub object.
     pub(super) async fn object(&mut self, rolled_up: RolledUp) {
         let RolledUp { id, fingerprint, desired, bad } = rolled_up;
-        if let Some(entry) = self.state.table.get_mut(id) {
+        if let Some(entry) = self.context.table.lock().get_mut(id) {
             entry.bad = bad;
         }
         let Some(planned) = self.plan(id, desired) else { return };
@@ -99,7 +103,8 @@ impl<'p> Apply<'p> {
 
     /// Compares the desired fields with the objects in the caches.
     fn plan(&mut self, id: RowId, desired: Vec<Fields>) -> Option<Planned> {
-        let entry = self.state.table.get(id)?;
+        let table = self.context.table.lock();
+        let entry = table.get(id)?;
         let targets = self.context.hub.targets();
         let hub_object = self.context.hub.hub_objects().get(&entry.key);
         let spec = &self.context.spec;
@@ -119,8 +124,8 @@ impl<'p> Apply<'p> {
     /// Carries out a plan. If there is something to write, a task with a slot does so. Returns whether that was begun.
     async fn carry_out(&mut self, id: RowId, fingerprint: Fingerprint, planned: Planned) -> bool {
         let context = self.context;
-        let Some(entry) = self.state.table.get(id) else { return false };
-        let Some(live) = context.hub.hub_objects().get(&entry.key) else { return false };
+        let key = context.table.lock().get(id).map(|entry| entry.key.clone());
+        let Some(live) = key.and_then(|key| context.hub.hub_objects().get(&key)) else { return false };
         let deleted = planned.changes.iter().filter_map(|change| match change {
             Change::Delete { object } => Some(Arc::clone(&object.uid)),
             _ => None,
@@ -180,10 +185,9 @@ impl<'p> Apply<'p> {
     }
 
     /// The conflict with another writer that has to be reported before the write of an object that begins now, if there is one.
-    fn conflict(&mut self, id: RowId, kind: &Arc<Kind>) -> Option<ConflictReport> {
-        let context = self.context;
-        let tracker = &mut self.state.table.get_mut(id)?.conflict;
-        let object = tracker.write_begins(Instant::now(), context.shared.interval)?;
+    fn conflict(&self, id: RowId, kind: &Arc<Kind>) -> Option<ConflictReport> {
+        let (context, now) = (self.context, Instant::now());
+        let object = context.table.lock().get_mut(id)?.conflict.write_begins(now, context.shared.interval)?;
         let is_subresource = context.spec.home == Home::Status && kind.status_subresource;
         Some(ConflictReport {
             family: context.family,
@@ -210,7 +214,7 @@ impl<'p> Apply<'p> {
             }
         }
         for key in std::mem::take(&mut self.state.changed_keys) {
-            self.state.record_change(&key, &self.context.hub);
+            self.context.record_change(&key);
         }
     }
 
@@ -218,10 +222,11 @@ impl<'p> Apply<'p> {
     fn record(&mut self, outcome: Outcome) {
         let reporter = &self.context.reporter;
         reporter.written(&outcome.written);
+        let mut table = self.context.table.lock();
         for (key, _) in &outcome.parts {
-            self.state.table.own(key.clone(), outcome.id);
+            table.own(key.clone(), outcome.id);
         }
-        let Some(entry) = self.state.table.get_mut(outcome.id) else { return };
+        let Some(entry) = table.get_mut(outcome.id) else { return };
         if let Some(contender) = outcome.contender {
             entry.conflict.told(contender);
         }
@@ -260,7 +265,7 @@ impl<'p> Apply<'p> {
         }
         if now.saturating_duration_since(self.updated) >= UPDATE_EVERY {
             self.updated = now;
-            reporter.update(&self.state.table, &self.context.guard);
+            reporter.update(&table, &self.context.guard);
         }
     }
 }

@@ -41,21 +41,25 @@ pub(super) async fn run(context: &FamilyContext, scope: &Scope, state: &mut Poll
     if rows > 0 {
         shared.any_rows.send_if_modified(|any| !std::mem::replace(any, true));
     }
-    state.table.update(found, now);
+    context.table.lock().update(found, now);
     context.reporter.detected(rows);
     wait_for_identification(context, scope, state).await?;
     let now = Instant::now();
     // A database without any row may be about to be filled, so the first pass over it clears nothing.
     let may_clear = !(state.is_first_pass && rows == 0 && !*shared.any_rows.borrow());
-    let names = state.table.names();
-    let due = state.table.due(names, context.hub.hub_objects(), context.hub.targets(), now, shared.interval);
-    context.reporter.update(&state.table, &context.guard);
+    let due = {
+        let mut table = context.table.lock();
+        let names = table.names();
+        let due = table.due(names, context.hub.hub_objects(), context.hub.targets(), now, shared.interval);
+        context.reporter.update(&table, &context.guard);
+        due
+    };
     let mut apply = Apply::new(context, scope, state);
     if may_clear {
         apply.clear(due.without_rows).await;
     }
     read(context, scope, apply, due.with_rows).await?;
-    context.reporter.bad_rows(state.table.bad_rows(&bad));
+    context.reporter.bad_rows(context.table.lock().bad_rows(&bad));
     Ok(())
 }
 
@@ -67,9 +71,12 @@ pub(super) async fn recheck(
     state: &mut PollerState,
     ids: &HashSet<RowId>,
 ) -> Result<bool, Stopped> {
-    let names = state.table.names_of(ids);
     let (hub, interval) = (&context.hub, context.shared.interval);
-    let due = state.table.due(names, hub.hub_objects(), hub.targets(), Instant::now(), interval);
+    let due = {
+        let mut table = context.table.lock();
+        let names = table.names_of(ids);
+        table.due(names, hub.hub_objects(), hub.targets(), Instant::now(), interval)
+    };
     read(context, scope, Apply::new(context, scope, state), due.with_rows).await?;
     Ok(!due.without_rows.is_empty())
 }
@@ -98,8 +105,9 @@ async fn wait_for_identification(
         if !state.can_decide(&context.hub) {
             return Err(Stopped::HubUnknown);
         }
-        identification.compared(context.family, state.table.compare(context.hub.hub_objects()));
-        context.reporter.update(&state.table, &context.guard);
+        let compared = context.table.lock().compare(context.hub.hub_objects());
+        identification.compared(context.family, compared);
+        context.reporter.update(&context.table.lock(), &context.guard);
     }
     loop {
         match identification.of(context.family) {

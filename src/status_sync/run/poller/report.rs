@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -133,11 +134,11 @@ impl Reporter {
         self.report.clone()
     }
 
-    /// Begins the report of a run, and what the guard counts in it. Dropping the returned value ends both.
-    pub(super) fn begin<'r>(&'r self, guard: &'r FamilyGuard) -> RunReport<'r> {
-        guard.forget();
-        self.report.send_replace(FamilyReport::default());
-        RunReport { report: &self.report, guard }
+    /// Begins the report of a run, what the guard counts in it, and its table. Dropping the returned value ends them.
+    pub(super) fn begin<'r>(&'r self, guard: &'r FamilyGuard, table: &'r Mutex<Table>) -> RunReport<'r> {
+        let begun = RunReport { report: &self.report, guard, table };
+        begun.forget();
+        begun
     }
 
     /// Reports why no pass can begin; `None` if one can.
@@ -261,12 +262,20 @@ fn outcome_of(write: &Written) -> WriteOutcome {
 pub(super) struct RunReport<'r> {
     report: &'r watch::Sender<FamilyReport>,
     guard: &'r FamilyGuard,
+    table: &'r Mutex<Table>,
+}
+
+impl RunReport<'_> {
+    fn forget(&self) {
+        *self.table.lock() = Table::default();
+        self.guard.forget();
+        self.report.send_replace(FamilyReport::default());
+    }
 }
 
 impl Drop for RunReport<'_> {
     fn drop(&mut self) {
-        self.guard.forget();
-        self.report.send_replace(FamilyReport::default());
+        self.forget();
     }
 }
 

@@ -51,6 +51,8 @@ pub(super) struct RowState {
     /// The `status` rows that the hub object shows, since we wrote them or found them there. `None` if the object has to
     /// be compared again.
     pub(super) applied: Option<Fingerprint>,
+    /// Since when it does.
+    applied_at: Option<Instant>,
     /// Why its status is not written.
     pub(super) waiting: Option<Waiting>,
     /// Since when the database has had a change that is not written.
@@ -83,6 +85,7 @@ impl RowState {
             key: found.key.clone(),
             detected: found.fingerprint,
             applied: None,
+            applied_at: None,
             waiting: None,
             pending: Some(now),
             hub_object: None,
@@ -116,7 +119,7 @@ impl RowState {
             (Some(_), ..) => (ObjectState::Missing, None),
             (None, Some((failed, _)), pending) => (ObjectState::Failing, pending.or(Some(*failed))),
             (None, None, Some(pending)) => (ObjectState::Pending, Some(pending)),
-            (None, None, None) => (ObjectState::InStep, None),
+            (None, None, None) => (ObjectState::InStep, self.applied_at),
         }
     }
 
@@ -228,7 +231,9 @@ impl RowState {
             })
             .collect();
         self.hub_object = Some(hub_object);
-        self.applied = Some(fingerprint);
+        if self.applied.replace(fingerprint) != Some(fingerprint) {
+            self.applied_at = Some(Instant::now());
+        }
         self.was_cleared = fingerprint.rows() == 0;
         self.blockers.clear();
         self.foreign.clear();

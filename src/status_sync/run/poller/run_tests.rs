@@ -119,9 +119,10 @@ async fn keys_that_arrive_while_no_pass_can_begin_are_recorded_after_the_next_re
     let now = Instant::now();
     let found =
         |(id, key): (u128, &ObjectKey)| Found { id: RowId(id), key: key.clone(), fingerprint: Fingerprint::new(1, 7) };
-    state.table.update((1..).zip(&shown).map(found).collect(), now);
+    let table = &poller.context.table;
+    table.lock().update((1..).zip(&shown).map(found).collect(), now);
     for id in 1..=3 {
-        state.table.get_mut(RowId(id)).expect("a row").waiting = Some(Waiting::Absent);
+        table.lock().get_mut(RowId(id)).expect("a row").waiting = Some(Waiting::Absent);
     }
     let show = async {
         for key in &shown {
@@ -138,10 +139,10 @@ async fn keys_that_arrive_while_no_pass_can_begin_are_recorded_after_the_next_re
     let both = async { tokio::join!(wait_until_ready(&poller.context, &scope, &mut state), show) };
     tokio::time::timeout(WITHIN, both).await.expect("the list ends the waiting");
     assert_eq!(state.changed_keys, HashSet::from(shown));
-    assert_eq!(state.table.next_requeue(now, Duration::ZERO), None, "nothing was decided meanwhile");
+    assert_eq!(table.lock().next_requeue(now, Duration::ZERO), None, "nothing was decided meanwhile");
     recheck(&poller.context, &scope, &mut state, &HashSet::new()).await.expect("nothing to ask the database for");
     assert!(state.changed_keys.is_empty(), "{:?}", state.changed_keys);
-    let requeued = state.table.take_requeued(Instant::now(), Duration::ZERO);
+    let requeued = table.lock().take_requeued(Instant::now(), Duration::ZERO);
     assert_eq!(requeued, HashSet::from([RowId(1), RowId(3)]), "those that wait for what has appeared");
 }
 

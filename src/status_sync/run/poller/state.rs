@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 
 use super::family_guard::FamilyGuard;
@@ -51,6 +52,9 @@ pub(super) struct FamilyContext {
     pub(super) hub: HubWatches,
     pub(super) reporter: Reporter,
     pub(super) guard: FamilyGuard,
+    /// What a run knows of each row. The actor changes it; a row is explained to whoever asks, so it is behind a lock, which is held for one
+    /// call, and taken before that of the guard.
+    pub(super) table: Mutex<Table>,
 }
 
 impl FamilyContext {
@@ -59,6 +63,12 @@ impl FamilyContext {
         let unread = || self.shared.identification.unread_because();
         let lists = || NotReady { reason: "a list is in progress".to_owned(), unreachable: false };
         self.hub.not_ready_because().or_else(unread).or_else(|| (!self.hub.is_ready()).then(lists))
+    }
+
+    /// Records in the table that a watch has shown an object, or its deletion.
+    pub(super) fn record_change(&self, shown: &ObjectKey) {
+        let (hub, owner) = (&self.hub, self.hub.owner_of(shown));
+        self.table.lock().record_change(shown, owner.as_ref(), hub.hub_objects(), hub.targets());
     }
 }
 
@@ -72,9 +82,8 @@ pub(super) enum PassOutcome {
     Failed,
 }
 
-/// The state of one run of a poller. A restart begins with a new one, and compares everything again.
+/// The state of one run of a poller, beside the table. A restart begins with a new one, and compares everything again.
 pub(super) struct PollerState {
-    pub(super) table: Table,
     pub(super) inbox: KeyInbox<ObjectKey>,
     /// Keys that watches have shown during a pass, or while none could begin. They are recorded in the table afterwards.
     pub(super) changed_keys: HashSet<ObjectKey>,
@@ -90,7 +99,6 @@ impl PollerState {
     /// The state at the beginning of a run.
     pub(super) fn new(inbox: KeyInbox<ObjectKey>, demands: Vec<Demand>) -> Self {
         Self {
-            table: Table::default(),
             inbox,
             changed_keys: HashSet::new(),
             is_first_pass: true,
@@ -98,11 +106,6 @@ impl PollerState {
             detection: Duration::ZERO,
             demands,
         }
-    }
-
-    /// Records in the table that a watch has shown an object, or its deletion.
-    pub(super) fn record_change(&mut self, shown: &ObjectKey, hub: &HubWatches) {
-        self.table.record_change(shown, hub.owner_of(shown).as_ref(), hub.hub_objects(), hub.targets());
     }
 
     /// Whether the caches are complete, show the cluster that answers now, and were listed for this run.

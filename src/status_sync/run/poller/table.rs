@@ -271,32 +271,57 @@ impl Table {
     /// The rows by state, those of `held` by that; the ones that are listed are named.
     pub(super) fn objects(&self, family: &'static str, held: &HashSet<ObjectKey>) -> Objects {
         let rows = self.entries.values().map(|row| {
-            let is_held = row.waiting.is_none() && row.detected.rows() == 0 && held.contains(&row.key);
-            let (state, since) = if is_held { (ObjectState::Held, row.pending) } else { row.state() };
+            let (state, since) = state_of(row, held);
             (&row.key, row, state, since)
         });
-        let now = Instant::now();
-        Objects::of(rows, now, |key, row, state, since| {
-            let (cause, next_step) = match (state, row.waiting) {
-                (ObjectState::Held, _) => (clearing_is_held(family), None),
-                (ObjectState::Failing, _) => (row.failure().unwrap_or_default().to_owned(), None),
-                (_, Some(waiting)) => (waiting.cause().to_owned(), waiting.next_step()),
-                (_, None) => ("a change is being written".to_owned(), None),
-            };
-            let retry_at = row.retry_at().filter(|_| state == ObjectState::Failing);
-            ListedObject {
-                cause,
-                next_step: next_step.map(str::to_owned),
-                retry_at,
-                also: Map::from_iter([("family".to_owned(), json!(family))]),
-                ..ListedObject::new(key, state, since)
-            }
-        })
+        Objects::of(rows, Instant::now(), |_, row, state, since| described(family, row, state, since))
+    }
+
+    /// What is known of a hub object, or of one that a hub object owns; none if no row is about it. Of several rows with its name it is the one
+    /// that is written.
+    pub(super) fn explained(
+        &self,
+        family: &'static str,
+        key: &ObjectKey,
+        held: &HashSet<ObjectKey>,
+        hub: &Store,
+    ) -> Option<ListedObject> {
+        let of_name = self.by_name.get(key).and_then(|ids| {
+            let uid = hub.get(key).and_then(|object| object.uid.parse().ok());
+            matching_row(ids, uid).or_else(|| ids.first().copied())
+        });
+        let row = self.get(of_name.or_else(|| self.by_part.get(key).copied())?)?;
+        let (state, since) = state_of(row, held);
+        let mut object = described(family, row, state, since);
+        object.also.insert("rows".to_owned(), json!(row.detected.rows()));
+        Some(object)
     }
 
     /// Since when the oldest unwritten change has been known. Rows that wait for something do not count.
     pub(super) fn oldest_pending(&self) -> Option<Instant> {
         self.entries.values().filter(|entry| entry.waiting.is_none()).filter_map(|entry| entry.pending).min()
+    }
+}
+
+fn state_of(row: &RowState, held: &HashSet<ObjectKey>) -> (ObjectState, Option<Instant>) {
+    let is_held = row.waiting.is_none() && row.detected.rows() == 0 && held.contains(&row.key);
+    if is_held { (ObjectState::Held, row.pending) } else { row.state() }
+}
+
+fn described(family: &'static str, row: &RowState, state: ObjectState, since: Option<Instant>) -> ListedObject {
+    let (cause, next_step) = match (state, row.waiting) {
+        (ObjectState::Held, _) => (clearing_is_held(family), None),
+        (ObjectState::Failing, _) => (row.failure().unwrap_or_default().to_owned(), None),
+        (_, Some(waiting)) => (waiting.cause().to_owned(), waiting.next_step()),
+        (ObjectState::InStep, None) => (String::new(), None),
+        (_, None) => ("a change is being written".to_owned(), None),
+    };
+    ListedObject {
+        cause,
+        next_step: next_step.map(str::to_owned),
+        retry_at: row.retry_at().filter(|_| state == ObjectState::Failing),
+        also: Map::from_iter([("family".to_owned(), json!(family))]),
+        ..ListedObject::new(&row.key, state, since)
     }
 }
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{number, seconds, state_of, why};
 use crate::db::{self, Database, Row, column};
-use crate::documents::{Filter, IS_WHOLE, Kind, ListError, Parameters, label_conditions};
+use crate::documents::{Filter, HAS_HEALTH, IS_WHOLE, Kind, ListError, Parameters, label_conditions};
 use crate::status::ObjectState;
 use crate::syncset::plan::action::PAUSES;
 use crate::syncset::run::paused::pause;
@@ -120,25 +120,39 @@ pub const OUTCOMES: [&str; 7] = ["not_applied", "failed", "late", "unknown", "pr
 /// Its deletions are held on a cluster, whatever else it is there.
 pub const HELD: &str = "held";
 
-/// One of [`OUTCOMES`] of `r`, a row of `towline_result`, with `p`, that of its cluster.
-const OUTCOME: &str = "case when r.result = 'Failure' then 'not_applied' when r.health is null then 'applied' \
-     when p.reachable = false then 'unknown' when r.health_inputs is distinct from r.inputs then 'progressing' \
-     when r.health->>'reason' = 'Late' then 'late' else lower(r.health_state) end";
+/// A [`SyncsetFilter`] as SQL.
+struct SyncsetText {
+    /// The ids as an array: that of its document, and those of which deletions are held, which may be gone.
+    ids: String,
+    /// One of [`OUTCOMES`] of `r`, a row of `towline_result`, with `p`, that of its cluster. What has `spec.health` and was not read since it
+    /// was applied is counted as progressing in the syncset's status, too.
+    outcome: String,
+}
 
 impl SyncsetFilter {
-    /// The ids as an array: that of its document, and those of which deletions are held, which may be gone.
-    fn ids(&self, parameters: &mut Parameters) -> String {
+    fn text(&self, parameters: &mut Parameters) -> SyncsetText {
         let [plural, kind, namespace, name] =
             [self.kind.plural(), self.kind.name(), &self.namespace, &self.name].map(|text| parameters.text(text));
-        format!(
-            "array(select s.id from towline_documents s where s.kind = {plural} and s.namespace = {namespace} and s.name = {name} \
+        let of_document =
+            |of: &str| format!("{of}.kind = {plural} and {of}.namespace = {namespace} and {of}.name = {name}");
+        let ids = format!(
+            "array(select s.id from towline_documents s where {} \
                union select h.syncset from towline_guard h \
-               where h.held and h.kind = {kind} and h.namespace = {namespace} and h.name = {name})"
-        )
+               where h.held and h.kind = {kind} and h.namespace = {namespace} and h.name = {name})",
+            of_document("s")
+        );
+        let outcome = format!(
+            "case when r.result = 'Failure' then 'not_applied' \
+               when r.health is null and not exists (select from towline_documents t where {} and {HAS_HEALTH}) then 'applied' \
+               when p.reachable = false then 'unknown' when r.health_inputs is distinct from r.inputs then 'progressing' \
+               when r.health->>'reason' = 'Late' then 'late' else lower(r.health_state) end",
+            of_document("t")
+        );
+        SyncsetText { ids, outcome }
     }
 
     /// That it was tried on the cluster `c`, or is so there, preceded by `and`. What is rare has an index.
-    fn condition(&self, ids: &str) -> String {
+    fn condition(&self, SyncsetText { ids, outcome: of_row }: &SyncsetText) -> String {
         let mut result = "towline_result r".to_owned();
         let mut so = String::new();
         match self.outcome {
@@ -152,7 +166,7 @@ impl SyncsetFilter {
             Some("not_applied") => so.push_str(" and r.result = 'Failure'"),
             Some(outcome) => {
                 result.push_str(" left join towline_cluster p on p.cluster = r.cluster");
-                so = format!(" and {OUTCOME} = '{outcome}'");
+                so = format!(" and {of_row} = '{outcome}'");
                 if matches!(outcome, "failed" | "late") {
                     so.push_str(" and (r.health_state = 'Failed' or r.health->>'reason' = 'Late')");
                 }
@@ -220,11 +234,9 @@ impl Selection {
             let (namespace, name) = (parameters.text(namespace.as_str()), parameters.text(name.as_str()));
             of_cluster.push(format!(" and (c.namespace, c.name) > ({namespace}, {name})"));
         }
-        let ids = self.syncset.as_ref().map(|syncset| syncset.ids(parameters));
-        if let (Some(syncset), Some(ids)) = (&self.syncset, &ids) {
-            of_cluster.push(syncset.condition(ids));
-        }
-        let told = ids.map_or_else(
+        let asked = self.syncset.as_ref().map(|syncset| (syncset, syncset.text(parameters)));
+        of_cluster.extend(asked.iter().map(|(syncset, text)| syncset.condition(text)));
+        let told = asked.map_or_else(
             || {
                 "select * from (select null as kind, null as namespace, null as name, p.failure->>'reason' as reason, \
                      p.failure->>'message' as message, null as outcome, 0 as place \
@@ -233,14 +245,14 @@ impl Selection {
                      where r.cluster = g.id and r.result = 'Failure' order by r.since desc, r.syncset limit 1)) t order by place limit 1"
                     .to_owned()
             },
-            |ids| {
+            |(_, SyncsetText { ids, outcome })| {
                 // What was read of other inputs says nothing.
                 let read = |field: &str| {
                     format!("coalesce(r.{field}, case when r.health_inputs = r.inputs then r.health->>'{field}' end) as {field}")
                 };
                 let (reason, message) = (read("reason"), read("message"));
                 format!(
-                    "select r.kind, r.namespace, r.name, {reason}, {message}, {OUTCOME} as outcome from towline_result r \
+                    "select r.kind, r.namespace, r.name, {reason}, {message}, {outcome} as outcome from towline_result r \
                        left join towline_cluster p on p.cluster = r.cluster \
                        where r.cluster = g.id and r.syncset = any({ids}) order by r.since desc limit 1"
                 )
@@ -337,6 +349,67 @@ fn listed(row: &Row, now: Timestamp) -> Result<Option<ListedCluster>, db::Error>
         reason,
         message,
     }))
+}
+
+impl ListedCluster {
+    /// The cluster of this name, if there is one.
+    pub async fn read(database: &Database, namespace: &str, name: &str) -> Result<Option<Self>, ListError> {
+        let one = Selection {
+            namespaces: NamespaceFilter { names: Some(vec![namespace.to_owned()]), prefixes: Vec::new() },
+            filter: Filter::of(Kind::Cluster),
+            state: None,
+            // Of names that begin so this is the first one.
+            text: format!("{namespace}/{name}"),
+            syncset: None,
+            after: None,
+            limit: 1,
+        };
+        Ok(one.page(database).await?.clusters.pop().filter(|cluster| cluster.name == name))
+    }
+}
+
+/// How a syncset was applied to a cluster last.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AppliedSyncset {
+    /// `SyncSet team-a/base`.
+    pub syncset: String,
+    /// That of the document, as it was applied.
+    pub generation: i64,
+    pub is_applied: bool,
+    /// Since when that is so.
+    pub since: String,
+    pub age: Option<Duration>,
+}
+
+/// The syncsets of a cluster, those first that fail, then those that have changed last: at most so many, and how many there are.
+pub async fn applied_on(
+    database: &Database,
+    cluster: &ListedCluster,
+    most: i64,
+) -> Result<(Vec<AppliedSyncset>, usize), db::Error> {
+    const QUERY: &str = "syncsets_of_cluster";
+    let mut parameters = Parameters::default();
+    let [namespace, name] = [&cluster.namespace, &cluster.name].map(|text| parameters.text(text.as_str()));
+    let text = format!(
+        "select r.kind || ' ' || case when r.namespace = '' then '' else r.namespace || '/' end || r.name, r.generation, r.result = 'Success', \
+           to_json(date_trunc('second', r.since) at time zone 'UTC') #>> '{{}}', extract(epoch from now() - r.since)::float8, count(*) over () \
+         from clusters c join towline_result r on r.cluster = c.id \
+         where c.kind = 'clusters' and c.namespace = {namespace} and c.name = {name} and c.deleted_at is null \
+         order by r.result = 'Success', r.since desc, r.syncset limit {}",
+        parameters.number(most)
+    );
+    let rows = database.all(QUERY, &text, &parameters.as_params()).await?;
+    let all = rows.first().map(|row| column(QUERY, row, 5)).transpose()?.map(number).unwrap_or_default();
+    let of_row = |row: &Row| {
+        Ok::<_, db::Error>(AppliedSyncset {
+            syncset: column(QUERY, row, 0)?,
+            generation: column(QUERY, row, 1)?,
+            is_applied: column(QUERY, row, 2)?,
+            since: format!("{}Z", column::<&str>(QUERY, row, 3)?),
+            age: seconds(column(QUERY, row, 4)?),
+        })
+    };
+    Ok((rows.iter().map(of_row).collect::<Result<_, _>>()?, all))
 }
 
 /// While a dump is being restored, half of the clusters look like all of them.

@@ -53,6 +53,33 @@ async fn rows_that_are_gone_are_forgotten_and_renamed_rows_begin_anew() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_object_is_explained_by_its_row_and_one_without_a_row_is_not_known() {
+    let (mut table, watch) = (Table::default(), watch());
+    table.update(vec![found(1, "a", 3), found(2, "b", 1), found(3, "c", 0), found(4, "d", 1)], Instant::now());
+    for (id, rows) in [(1, 3), (3, 0)] {
+        table.get_mut(RowId(id)).unwrap().record_applied(Fingerprint::new(rows, 7), "uid".into(), Vec::new());
+    }
+    table.own(ObjectKey::new("n", "a-0"), RowId(1));
+    table.get_mut(RowId(4)).unwrap().waiting = Some(Waiting::Absent);
+    tokio::time::advance(Duration::from_secs(70)).await;
+    // The same again is not since now.
+    table.get_mut(RowId(1)).unwrap().record_applied(Fingerprint::new(3, 7), "uid".into(), Vec::new());
+    table.get_mut(RowId(3)).unwrap().pending = Some(Instant::now());
+    let held = HashSet::from([ObjectKey::new("n", "c")]);
+    let explained = |name: &str| table.explained("p", &ObjectKey::new("n", name), &held, watch.store());
+    let told = |name: &str| {
+        let object = json!(explained(name));
+        ["key", "state", "for_seconds", "rows", "cause"].map(|field| object[field].clone())
+    };
+    let in_step = [json!("n/a"), json!("in_step"), json!(70), json!(3), json!("")];
+    assert_eq!((told("a"), told("a-0")), (in_step.clone(), in_step), "also by what its hub object owns");
+    assert_eq!(told("b"), [json!("n/b"), json!("pending"), json!(70), json!(1), json!("a change is being written")]);
+    assert_eq!(told("c")[..4], [json!("n/c"), json!("held"), json!(0), json!(0)]);
+    assert_eq!(told("d")[..2], [json!("n/d"), json!("missing")]);
+    assert_eq!(explained("e"), None);
+}
+
+#[tokio::test(start_paused = true)]
 async fn only_objects_that_show_something_are_counted() {
     let mut table = Table::default();
     table.update((1..=5).map(|id| found(id, &format!("n{id}"), i64::from(id == 1))).collect(), Instant::now());
