@@ -46,9 +46,12 @@ pub enum Error {
     /// The path is not valid in a URL.
     #[error("failed to build the request")]
     Request(#[source] http::Error),
-    /// The connection broke. Whether a change was made is unknown.
+    /// The connection broke.
     #[error("lost the connection to the daemon")]
     Converse(#[source] hyper::Error),
+    /// Nothing is sent again: who has sent the order decides about that.
+    #[error("whether the order was carried out is not known")]
+    Unanswered(#[source] Box<Error>),
     /// The answer did not arrive in time. The daemon continues with a change.
     #[error("no answer from the daemon within {}", humantime::format_duration(*within))]
     TooLate { within: Duration },
@@ -148,12 +151,24 @@ impl Error {
         }
     }
 
+    /// The error of an order: its answer may be what was lost.
+    pub(super) fn of_order(self) -> Self {
+        match self {
+            Self::Converse(_)
+            | Self::TooLate { .. }
+            | Self::Read(_)
+            | Self::Release(super::release::Error::Interrupted { .. }) => Self::Unanswered(self.into()),
+            other => other,
+        }
+    }
+
     /// Whether the daemon may answer again soon.
     pub(super) fn is_outage(&self) -> bool {
         match self {
             Self::Connect { .. } | Self::Converse(_) | Self::TooLate { .. } | Self::Read(_) => true,
             Self::Refused { status, .. } | Self::NotJson { status } => status.is_server_error(),
             Self::Release(error) => error.is_outage(),
+            Self::Unanswered(error) => error.is_outage(),
             Self::Token(_)
             | Self::TokenCharacters
             | Self::Request(_)
@@ -298,6 +313,17 @@ mod tests {
         let (admin, _server) = scripted("nonsense\r\n\r\n").await;
         let error = admin.ask(&Method::GET, "/status", None).await.expect_err("not HTTP");
         assert!(matches!(error, Error::Converse(_)), "{error:?}");
+    }
+
+    #[tokio::test]
+    async fn an_order_without_an_answer_may_have_been_carried_out() {
+        let (admin, _server) = scripted("nonsense\r\n\r\n").await;
+        let lost = admin.ask(&Method::POST, "/approve/a", None).await.expect_err("no answer").of_order();
+        assert_eq!(lost.to_string(), "whether the order was carried out is not known");
+        assert!(lost.is_outage() && lost.exit() == Exit::Failed);
+        let (admin, _server) = scripted(&http("409 Conflict", "{\"error\":\"nothing held\"}")).await;
+        let refused = admin.ask(&Method::POST, "/approve/a", None).await.expect_err("a refusal").of_order();
+        assert!(matches!(refused, Error::Refused { .. }), "{refused}");
     }
 
     /// The deadlines of the requests that it gets.

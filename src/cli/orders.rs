@@ -305,7 +305,7 @@ async fn order(
     path: &str,
 ) -> Result<String, Error> {
     let asking = daemon.ask(&Method::POST, path, access.token_file.as_deref());
-    let answer = telling(&format!("waiting for section {section}"), asking).await?;
+    let answer = telling(&format!("waiting for section {section}"), asking).await.map_err(Error::of_order)?;
     Ok(format.output.document(&answer).unwrap_or_else(|| match format.output {
         Output::Name => format!("{section}\n"),
         _ => table::done(section.as_str(), &answer),

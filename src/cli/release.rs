@@ -60,7 +60,8 @@ pub enum Error {
     /// Nothing has been sent to it.
     #[error("failed to reach {replica}: {reason}")]
     Unreached { replica: String, reason: String },
-    #[error("lost the connection to {replica}, which may have carried out the order: {reason}")]
+    /// A request was sent, or was about to be.
+    #[error("lost the connection to {replica}: {reason}")]
     Interrupted { replica: String, reason: String },
     #[error(transparent)]
     NotRun(#[from] NotRun),

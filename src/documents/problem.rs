@@ -149,8 +149,11 @@ impl Fault {
     }
 }
 
+/// What the `type` of each problem begins with: `urn:towline:problem:gone`.
+pub const PROBLEM_TYPES: &str = "urn:towline:problem:";
+
 impl ProblemKind {
-    /// Its name, the last part of its `type`: `urn:towline:problem:gone`.
+    /// Its name, the last part of its `type`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Malformed => "malformed",

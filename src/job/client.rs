@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::command::{Exit, Order, compare_releases, complain};
 use crate::cluster::full_text;
 use crate::config::names::{is_label, is_subdomain};
-use crate::documents::Kind;
+use crate::documents::{Kind, PROBLEM_TYPES};
 use crate::http::{Answer, Ask, BearerToken, Client, ClientSettings};
 use crate::status::{ReadToken, read_token};
 
@@ -69,8 +69,14 @@ pub enum Error {
     },
     #[error("the hub's answer is too large")]
     TooLarge,
+    /// An answer in JSON that a hub would not give: something before it has answered.
+    #[error("{status} was answered, and not by a hub: is this its address?")]
+    NotHub { status: StatusCode },
     /// The hub did not do it.
     #[error("{told}")]
+    /// Nothing is sent again: who has sent the order decides about that.
+    #[error("whether the order was carried out is not known")]
+    Unanswered(#[source] crate::http::Error),
     Problem { status: StatusCode, told: String },
 }
 
@@ -100,17 +106,30 @@ impl Error {
             | Self::Token(_)
             | Self::Name(_)
             | Self::Http(Http::Address | Http::Proxy | Http::Trust(_)) => Exit::Usage,
-            Self::Content(_) | Self::Http(_) | Self::Answer { .. } | Self::TooLarge | Self::Problem { .. } => {
-                Exit::Failed
-            }
+            Self::Content(_)
+            | Self::Http(_)
+            | Self::Answer { .. }
+            | Self::NotHub { .. }
+            | Self::TooLarge
+            | Self::Unanswered(_)
+            | Self::Problem { .. } => Exit::Failed,
+        }
+    }
+
+    /// The error of an order: its answer may be what was lost.
+    pub fn of_order(self) -> Self {
+        use crate::http::Error as Http;
+        match self {
+            Self::Http(error @ (Http::Exchange { .. } | Http::NoAnswer { .. })) => Self::Unanswered(error),
+            other => other,
         }
     }
 
     /// Whether the hub, or what is before it, may answer again soon.
     pub fn is_outage(&self) -> bool {
         match self {
-            Self::Http(error) => error.is_outage(),
-            Self::Answer { status, .. } | Self::Problem { status, .. } => {
+            Self::Http(error) | Self::Unanswered(error) => error.is_outage(),
+            Self::Answer { status, .. } | Self::NotHub { status } | Self::Problem { status, .. } => {
                 status.is_server_error() || *status == StatusCode::TOO_MANY_REQUESTS
             }
             Self::Read { .. } | Self::Token(_) | Self::Name(_) | Self::Content(_) | Self::TooLarge => false,
@@ -186,7 +205,12 @@ impl HubClient {
         self.ask(Method::GET, path, None).await
     }
 
-    /// Sends a request with a body of a media type, or without one.
+    /// Sends what changes something.
+    pub async fn order(&self, method: Method, path: &str, body: Option<(&'static str, Bytes)>) -> Result<Value, Error> {
+        self.ask(method, path, body).await.map_err(Error::of_order)
+    }
+
+    /// Sends a request that changes nothing, with a body of a media type, or without one.
     pub async fn ask(&self, method: Method, path: &str, body: Option<(&'static str, Bytes)>) -> Result<Value, Error> {
         let media = body.as_ref().map(|(media, _)| (CONTENT_TYPE, HeaderValue::from_static(media)));
         let body = body.map(|(_, body)| body).unwrap_or_default();
@@ -210,7 +234,8 @@ impl HubClient {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/merge-patch+json"));
         // What a hub calls a version is digits.
         headers.extend(HeaderValue::try_from(format!("\"{version}\"")).ok().map(|version| (IF_MATCH, version)));
-        Ok(self.send(Method::PATCH, path, headers, Bytes::from(changes.to_string())).await?.0)
+        let sent = self.send(Method::PATCH, path, headers, Bytes::from(changes.to_string())).await;
+        Ok(sent.map_err(Error::of_order)?.0)
     }
 
     /// Reads a list page by page, and calls `each` with every document. The filters are a query, and begin with `&`.
@@ -281,7 +306,13 @@ pub fn filters(namespace: Option<&str>, selector: Option<&str>) -> Result<String
 /// The document or problem of an answer.
 fn read(status: StatusCode, text: &[u8]) -> Result<Value, Error> {
     let document: Value = serde_json::from_slice(text).map_err(|source| Error::Answer { status, source })?;
-    if status.is_success() { Ok(document) } else { Err(Error::Problem { status, told: told(&document, status) }) }
+    if status.is_success() {
+        return Ok(document);
+    }
+    if !document.get("type").and_then(Value::as_str).is_some_and(|kind| kind.starts_with(PROBLEM_TYPES)) {
+        return Err(Error::NotHub { status });
+    }
+    Err(Error::Problem { status, told: told(&document, status) })
 }
 
 /// A problem in words. JSON that is no problem of a hub is described by its status.
@@ -336,8 +367,12 @@ mod tests {
         let page = told(StatusCode::BAD_GATEWAY, b"<html>");
         assert!(page.starts_with("the hub answered 502 Bad Gateway, and not in JSON"), "{page}");
         assert!(told(StatusCode::OK, b"<html>").starts_with("the hub answered 200 OK, and not in JSON"));
-        assert_eq!(told(StatusCode::NOT_FOUND, b"{\"error\": \"no\"}"), "the hub answered 404 Not Found");
-        assert_eq!(told(StatusCode::NOT_FOUND, b"{\"title\": \"there is no a/b\"}"), "there is no a/b");
+        let others = "404 Not Found was answered, and not by a hub: is this its address?";
+        for other in [&b"{\"error\": \"no\"}"[..], b"{\"title\": \"there is no a/b\"}", b"[]"] {
+            assert_eq!(told(StatusCode::NOT_FOUND, other), others);
+        }
+        let problem = b"{\"type\": \"urn:towline:problem:not-found\", \"title\": \"there is no a/b\"}";
+        assert_eq!(told(StatusCode::NOT_FOUND, problem), "there is no a/b");
         assert_eq!(read(StatusCode::OK, b"{}").ok(), Some(json!({})));
     }
 

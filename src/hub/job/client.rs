@@ -105,6 +105,7 @@ async fn apply(command: ApplyCommand) -> Result<Exit, Error> {
     let read = reading.await.unwrap_or_else(|panic| Err(std::io::Error::other(panic)));
     let text = read.map_err(|source| Error::Read { path: command.file.clone(), source })?;
     // JSON is YAML, too, but not with tabs, and not several documents one after the other.
+    let answer = if command.dry_run { answer } else { answer.map_err(Error::of_order) };
     let is_json = text.trim_start().starts_with(['{', '[']);
     let media = if is_json { "application/json" } else { "application/yaml" };
     let in_waves = in_waves(is_json, text.as_bytes());
@@ -351,7 +352,7 @@ fn parts(event: &Value) -> (&str, &Value) {
 
 async fn delete(command: DeleteCommand) -> Result<Exit, Error> {
     let path = path_of(command.kind, command.namespace.as_deref(), &command.name)?;
-    let document = HubClient::new(&command.access).await?.ask(Method::DELETE, &path, None).await?;
+    let document = HubClient::new(&command.access).await?.order(Method::DELETE, &path, None).await?;
     let is_waiting = document.get("finalizers").and_then(Value::as_array).is_some_and(|left| !left.is_empty());
     let result = if is_waiting { "waits for its finalizers" } else { "deleted" };
     let name = format!("{}/{}", command.kind.name(), command.name);

@@ -7,7 +7,7 @@ use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
 use serde::Serialize;
 
-use crate::documents::{Fault, Problem, ProblemKind};
+use crate::documents::{Fault, PROBLEM_TYPES, Problem, ProblemKind};
 
 pub const PROBLEM_JSON: &str = "application/problem+json";
 /// `Retry-After` where a problem names no time: an overload or a failover of the database lasts that long or longer.
@@ -72,7 +72,7 @@ pub fn headers(status: StatusCode) -> &'static [&'static str] {
 /// The body of a problem, also for the lines of a watch and the results of an apply.
 pub fn body(problem: &Problem) -> ProblemBody<'_> {
     ProblemBody {
-        kind: format!("urn:towline:problem:{}", problem.kind.as_str()),
+        kind: format!("{PROBLEM_TYPES}{}", problem.kind.as_str()),
         title: &problem.title,
         status: status(problem.kind).as_u16(),
         errors: &problem.faults,

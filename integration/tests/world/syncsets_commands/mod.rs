@@ -8,6 +8,7 @@
 mod failures;
 mod fleet;
 mod formats;
+mod killed;
 mod page;
 mod pause;
 mod resync;

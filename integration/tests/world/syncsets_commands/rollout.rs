@@ -4,23 +4,18 @@
 
 #![expect(clippy::indexing_slicing, reason = "the allowance for tests does not reach their helpers")]
 
-use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use integration::commands::{KubectlTowline, in_each_format, pod_of_release};
+use integration::commands::in_each_format;
 use integration::hub::{Client, Request};
-use integration::{Kubelet, page, users};
-use k8s_openapi::api::core::v1::Namespace;
-use kube::Api;
-use kube::api::PostParams;
+use integration::page;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::time::timeout;
 
-use crate::syncsets::world::edge;
 use crate::syncsets_commands::fleet::make_nothing_due;
 use crate::syncsets_commands::rights::{file, guarded, token, token_file};
-use crate::syncsets_commands::world::{LIMIT, Stage, make, run, shown};
+use crate::syncsets_commands::world::{HubPod, LIMIT, Stage, make, run, shown};
 
 const ONE: &str = "/v1/syncsets/foo/base/rollout";
 
@@ -185,6 +180,8 @@ fn a_command_that_the_state_does_not_allow_is_refused_and_says_what_is_now() {
         let expected =
             ["abort-rollout", "undo-rollout", "apply", "promote-rollout", "resume-rollout", "pause-rollout", "apply"];
         assert_eq!(verbs, expected);
+        let resumed = &record["items"][4];
+        assert_eq!(resumed["note"], "revision 1: Stopped (Paused) → Running (Guarding)", "{resumed}");
         let undone = &record["items"][1];
         assert_eq!(
             (&undone["actor"], &undone["note"]),
@@ -195,21 +192,8 @@ fn a_command_that_the_state_does_not_allow_is_refused_and_says_what_is_now() {
 
 /// The hub is a pod, of which somebody knows the release alone.
 async fn through_kubectl_it_is_the_same(stage: &Stage, reader: &str, writer: &str) {
-    let edge = edge(1).await;
-    let client = edge.client(users::ADMIN).await.expect("a client");
-    let directory = emptied("through-kubectl");
-    let namespace = json!({"metadata": {"name": "through-kubectl"}});
-    let namespace: Namespace = serde_json::from_value(namespace).expect("a namespace");
-    let namespaces: Api<Namespace> = Api::all(client.clone());
-    namespaces.create(&PostParams::default(), &namespace).await.expect("it is created");
-    let node = Kubelet::start(&client, "through-kubectl").await.expect("a node");
-    let admin = stage.replica.towline().admin_url();
-    let admin = admin.strip_prefix("http://").expect("a URL").parse().expect("an address");
-    let pod = pod_of_release("through-kubectl", "hub-0", "hub");
-    let ports = [("admin", admin), ("api", stage.replica.api())];
-    node.run(&pod, &ports).await.expect("a pod");
-    let kubeconfig = edge.kubeconfig(users::ADMIN).expect("a kubeconfig");
-    let kubectl = KubectlTowline::new(&directory, &kubeconfig, "through-kubectl").await.expect("the plugin");
+    let pod = HubPod::new(stage, "through-kubectl").await;
+    let kubectl = &pod.kubectl;
 
     let arguments = ["rollout", "status", "foo/base", "--token-file", reader];
     let printed = in_each_format(async |format| kubectl.run(&[&arguments[..], &["-o", format]].concat()).await).await;
@@ -275,7 +259,7 @@ async fn through_kubectl_it_is_the_same(stage: &Stage, reader: &str, writer: &st
     let mut told = BufReader::new(followed.stderr.take().expect("a pipe")).lines();
     let first = timeout(LIMIT, shown.next_line()).await.expect("the rollout").expect("a line");
     assert!(first.as_ref().is_some_and(|line| line.starts_with("SyncSet foo/base: Running")), "{first:?}");
-    node.remove("through-kubectl", "hub-0").await.expect("it is gone");
+    pod.remove().await;
     let outage = async {
         loop {
             match told.next_line().await.expect("it is read") {
@@ -287,20 +271,12 @@ async fn through_kubectl_it_is_the_same(stage: &Stage, reader: &str, writer: &st
     let outage = timeout(LIMIT, outage).await.expect("a line about the outage");
     let is_told = outage.as_ref().is_some_and(|line| line.contains("failed to get an answer"));
     assert!(is_told, "its requests do not wait until the hub is back: {outage:?}");
-    node.run(&pod, &ports).await.expect("a pod");
+    pod.run().await;
     let abort = kubectl.run(&["rollout", "abort", "foo/base", "--yes", "--token-file", writer]).await.expect("it runs");
     assert!(abort.status.success() && text(&abort.stdout).contains("Stopped (Aborted)"), "{abort:?}");
     let end = timeout(LIMIT, followed.wait()).await.expect("it ends with the rollout").expect("a code");
     assert_eq!(end.code(), Some(3));
-    node.remove("through-kubectl", "hub-0").await.expect("it is gone");
-}
-
-/// An empty directory that lasts as long as the tests.
-fn emptied(name: &str) -> PathBuf {
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    drop(std::fs::remove_dir_all(&directory));
-    std::fs::create_dir_all(&directory).expect("a directory");
-    directory
+    pod.remove().await;
 }
 
 #[test]
@@ -326,6 +302,13 @@ fn commands_show_rollouts_and_their_revisions_and_ask_before_they_move_clusters_
         );
         let said = stage.command(&["rollout", "status", "-w", "foo/base", "--token-file", &reader]).await;
         assert_eq!((said.code, said.output), (Some(3), status), "it has ended");
+        // One cluster has the first revision, and the other one was tried with the second in vain.
+        let results = "insert into towline_result (cluster, syncset, kind, namespace, name, inputs, generation, result, reason, message, since, \
+               pending_deletions) \
+             select c.id, s.id, 'SyncSet', 'foo', 'base', '\\x01', g.generation, g.result, g.reason, g.reason, now(), false \
+             from syncsets s, clusters c join (values ('west', 1, 'Success', null), ('east', 2, 'Failure', 'Forbidden')) \
+               g(name, generation, result, reason) on g.name = c.name";
+        assert_eq!(stage.sql.execute(results, &[]).await.expect("two rows"), 2);
         let history = stage.expect(&["rollout", "history", "foo/base", "--token-file", &reader]).await;
         let rows: Vec<Vec<&str>> = history
             .lines()
@@ -333,7 +316,8 @@ fn commands_show_rollouts_and_their_revisions_and_ask_before_they_move_clusters_
             .collect();
         let cells = |row: usize| [0, 1, 3, 4, 5].map(|column| rows[row][column]);
         assert_eq!(cells(1), ["2", "2", "somebody", "0", "newest, goal"]);
-        assert_eq!(cells(2), ["1", "1", "somebody", "0", "stable"]);
+        assert_eq!(cells(2), ["1", "1", "somebody", "1", "stable"]);
+        stage.sql.execute("delete from towline_result", &[]).await.expect("no rows any more");
         assert_eq!(
             stage.expect(&["rollout", "history", "foo/base", "-o", "name", "--token-file", &reader]).await,
             "2\n1\n"

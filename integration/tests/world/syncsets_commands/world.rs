@@ -1,15 +1,21 @@
 //! A hub on a database of the server, and its commands.
 
+use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
-use integration::Towline;
+use integration::commands::{KubectlTowline, pod_of_release};
 use integration::hub::{Client, Replica, Request};
 use integration::postgres::{ADMIN, Database};
+use integration::{Kubelet, Towline, users};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
+use kube::api::PostParams;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
 pub(crate) use crate::run;
-use crate::syncsets::world::server;
+use crate::syncsets::world::{edge, server};
 
 /// Longer than anything takes while two cores are busy with something else.
 pub(crate) const LIMIT: Duration = Duration::from_mins(2);
@@ -68,6 +74,50 @@ impl Stage {
     /// A number that a statement returns.
     pub(crate) async fn number(&self, statement: &str) -> i64 {
         self.sql.query_one(statement, &[]).await.expect("a row").get(0)
+    }
+}
+
+/// The hub as a pod, of which somebody knows the release alone.
+pub(crate) struct HubPod {
+    node: Kubelet,
+    pub(crate) kubectl: KubectlTowline,
+    namespace: &'static str,
+    ports: [(&'static str, SocketAddr); 2],
+}
+
+impl HubPod {
+    /// The pod of a release in a namespace of its own.
+    pub(crate) async fn new(stage: &Stage, name: &'static str) -> Self {
+        let edge = edge(1).await;
+        let client = edge.client(users::ADMIN).await.expect("a client");
+        let namespace = json!({"metadata": {"name": name}});
+        let namespace: Namespace = serde_json::from_value(namespace).expect("a namespace");
+        let namespaces: Api<Namespace> = Api::all(client.clone());
+        namespaces.create(&PostParams::default(), &namespace).await.expect("it is created");
+        // An empty directory that lasts as long as the tests.
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        drop(std::fs::remove_dir_all(&directory));
+        std::fs::create_dir_all(&directory).expect("a directory");
+        let kubeconfig = edge.kubeconfig(users::ADMIN).expect("a kubeconfig");
+        let admin = stage.replica.towline().admin_url();
+        let admin = admin.strip_prefix("http://").expect("a URL").parse().expect("an address");
+        let pod = Self {
+            node: Kubelet::start(&client, name).await.expect("a node"),
+            kubectl: KubectlTowline::new(&directory, &kubeconfig, name).await.expect("the plugin"),
+            namespace: name,
+            ports: [("admin", admin), ("api", stage.replica.api())],
+        };
+        pod.run().await;
+        pod
+    }
+
+    pub(crate) async fn run(&self) {
+        let pod = pod_of_release(self.namespace, "hub-0", "hub");
+        self.node.run(&pod, &self.ports).await.expect("a pod");
+    }
+
+    pub(crate) async fn remove(&self) {
+        self.node.remove(self.namespace, "hub-0").await.expect("it is gone");
     }
 }
 

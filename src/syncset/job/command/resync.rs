@@ -29,7 +29,7 @@ pub(super) async fn resync(command: ResyncCommand) -> Result<Exit, Error> {
             names.extend(
                 path.strip_prefix("/v1/clusters/").map(|cluster| format!("{}/{cluster}", Kind::Cluster.name())),
             );
-            match client.ask(Method::POST, &format!("{path}/resync"), None).await {
+            match client.order(Method::POST, &format!("{path}/resync"), None).await {
                 // The cluster is missing or the route: the hub says which if there is no such cluster.
                 Err(error @ Error::Problem { status: StatusCode::NOT_FOUND, .. }) => {
                     client.get(&path).await?;
@@ -40,7 +40,7 @@ pub(super) async fn resync(command: ResyncCommand) -> Result<Exit, Error> {
         }
         Chosen::Many(filters) => {
             let query = filters.strip_prefix('&').map(|filters| format!("?{filters}")).unwrap_or_default();
-            let answer = client.ask(Method::POST, &format!("/v1/clusters/resync{query}"), None).await;
+            let answer = client.order(Method::POST, &format!("/v1/clusters/resync{query}"), None).await;
             answer.map_err(of_mounted)?
         }
     };

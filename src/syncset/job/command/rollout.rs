@@ -207,7 +207,7 @@ async fn history(order: Order) -> Result<Exit, Error> {
 async fn carry_out(order: &Order, body: Value) -> Result<Exit, Error> {
     let client = HubClient::new(&order.access).await?;
     let body = ("application/json", body.to_string().into());
-    show(&client.ask(Method::POST, &path(&order.syncset)?, Some(body)).await?, order.format.output);
+    show(&client.order(Method::POST, &path(&order.syncset)?, Some(body)).await?, order.format.output);
     Ok(Exit::Done)
 }
 
