@@ -51,10 +51,14 @@ impl Backoff {
     /// The delay before the `attempt`-th retry, the first being 0. `random` decides the jitter: a seeded generator gives the
     /// same delays again.
     pub fn delay(&self, attempt: u32, random: &mut impl Rng) -> Duration {
-        let factor = 1_u32.checked_shl(attempt).unwrap_or(u32::MAX);
-        let longest = self.first.checked_mul(factor).map_or(self.cap, |delay| delay.min(self.cap));
         let chance: f64 = random.random();
-        longest.mul_f64(1.0 - self.jitter.clamp(0.0, 1.0) * chance)
+        self.longest(attempt).mul_f64(1.0 - self.jitter.clamp(0.0, 1.0) * chance)
+    }
+
+    /// The delay before the `attempt`-th retry without its jitter.
+    pub fn longest(&self, attempt: u32) -> Duration {
+        let factor = 1_u32.checked_shl(attempt).unwrap_or(u32::MAX);
+        self.first.saturating_mul(factor).min(self.cap)
     }
 }
 

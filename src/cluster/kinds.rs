@@ -16,13 +16,12 @@ use tokio::time::Instant;
 
 use super::{Cluster, Error, Kind};
 use crate::config::ResourceId;
+use crate::config::names::{is_label, is_subdomain};
 
 /// How long a kind is kept. A kind whose definition was replaced by one with another plural or scope is found again after this.
 pub const KEPT: Duration = Duration::from_mins(10);
 /// The most versions of one group that are looked through; known groups have five.
 const MOST_VERSIONS: usize = 20;
-const LONGEST_LABEL: usize = 63;
-const LONGEST_SUBDOMAIN: usize = 253;
 
 /// A kind as documents name it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -45,9 +44,7 @@ impl KindId {
 
     /// Whether any server can serve it: others would lead a path elsewhere.
     fn is_possible(&self) -> bool {
-        let is_group =
-            self.group.is_empty() || (self.group.len() <= LONGEST_SUBDOMAIN && self.group.split('.').all(is_label));
-        is_group && is_label(&self.version)
+        (self.group.is_empty() || is_subdomain(&self.group)) && is_label(&self.version)
     }
 }
 
@@ -80,15 +77,6 @@ type Version = (String, String);
 
 fn api_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
-}
-
-/// Whether a text is a DNS label (RFC 1123).
-fn is_label(text: &str) -> bool {
-    let is_part = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    (1..=LONGEST_LABEL).contains(&text.len())
-        && text.bytes().all(is_part)
-        && !text.starts_with('-')
-        && !text.ends_with('-')
 }
 
 #[derive(Deserialize)]

@@ -3,7 +3,7 @@
 //! [`source`] reads the file and applies the variables, [`fields`] reads a table key by key, [`setting`] defines the allowed
 //! values, and [`fault`] collects the faults, each with its path, what was found, what is allowed and what was probably meant.
 //! The tables that belong to no job are here (`daemon`, `clusters`, `election`); each job reads its own.
-//! [`crate::job::Config`] is the whole.
+//! [`crate::job::Config`] is the whole. How a message shows a text of somebody else is in [`text`].
 //!
 //! `TOWLINE__DAEMON__LISTEN` sets `daemon.listen`, `TOWLINE__CLUSTERS__EU_WEST__KUBECONFIG` sets `kubeconfig` of the cluster
 //! `eu-west`, and `TOWLINE__SYNC__MY_DATABASES__DRY_RUN` sets `dry_run` of the `[[sync]]` section named `my-databases`
@@ -23,6 +23,7 @@ mod resource;
 mod selector;
 pub mod setting;
 pub mod source;
+pub mod text;
 pub mod url;
 
 use std::num::NonZeroUsize;

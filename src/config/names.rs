@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 use std::fmt;
 use std::str::FromStr;
 
-/// Longest DNS label, and so the longest namespace (RFC 1123).
+/// Longest DNS label, and so the longest namespace (RFC 1123), and the longest value of a label and kind.
 pub const LONGEST_LABEL: usize = 63;
 /// The name of the section `[status_sync]`, of its Lease and of its state. No other section may have it.
 pub const STATUS_SYNC: &str = "status-sync";

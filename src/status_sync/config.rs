@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::config::fault::Problem;
 use crate::config::fields::Fields;
-use crate::config::names::STATUS_SYNC;
+use crate::config::names::{STATUS_SYNC, is_label};
 use crate::config::setting::{NamespaceName, PositiveDuration, Setting, Unfit, one_of};
 use crate::config::{ClusterName, SectionName};
 use crate::db::DatabaseSource;
@@ -173,10 +173,6 @@ impl Setting for Namespace {
     const ALLOWED: &'static str = "a namespace, or \"\" for all";
 
     fn from_text(text: &str) -> Result<Self, Unfit> {
-        let fits = text.len() <= 63
-            && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
-            && !text.starts_with('-')
-            && !text.ends_with('-');
-        if fits { Ok(Self(text.to_owned())) } else { Err(Unfit::default()) }
+        if text.is_empty() || is_label(text) { Ok(Self(text.to_owned())) } else { Err(Unfit::default()) }
     }
 }

@@ -14,6 +14,7 @@ use super::Error;
 use crate::cluster::Verb;
 use crate::cluster::fence::Expired;
 use crate::config::ClusterName;
+use crate::config::text::{cut, one_line};
 use crate::http::{Denied, Unresolved};
 
 /// The request, for the errors that name it.
@@ -234,12 +235,13 @@ fn without_got(message: &str) -> &str {
 }
 
 /// A text without control characters, of at most 1,024 bytes: its beginning and its end, where servers tell the reason.
-pub(super) fn harmless(text: &str) -> String {
+pub fn harmless(text: &str) -> String {
     const CUT: &str = " … ";
     const TAIL: usize = 384;
-    let text: String = text.trim().chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect();
+    let text = one_line(text);
+    let text = text.trim();
     if text.len() <= LONGEST_UNTRUSTED {
-        return text;
+        return text.to_owned();
     }
     let head = (0..=LONGEST_UNTRUSTED - TAIL - CUT.len()).rev().find(|at| text.is_char_boundary(*at));
     let tail = (text.len() - TAIL..=text.len()).find(|at| text.is_char_boundary(*at));
@@ -261,10 +263,7 @@ fn message_of(status: &Status) -> String {
     if status.reason == KUBE_DECODED_NOTHING {
         return NO_STATUS.to_owned();
     }
-    match status.message.char_indices().nth(LONGEST_MESSAGE) {
-        Some((end, _)) => format!("{}…", status.message.get(..end).unwrap_or_default()),
-        None => status.message.clone(),
-    }
+    cut(&status.message, LONGEST_MESSAGE)
 }
 
 /// The delay that a status asks for, if the header is not available.

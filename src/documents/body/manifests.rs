@@ -6,6 +6,7 @@ use serde_json::{Map, Value};
 
 use super::reader::{Limits, json_sequence, yaml};
 use super::{Body, extent_of_map, kind_of};
+use crate::config::text::quoted;
 use crate::documents::kind::Kind;
 use crate::documents::problem::{Fault, Problem, ProblemKind};
 
@@ -98,7 +99,7 @@ fn manifest(value: Value) -> Result<Manifest, Problem> {
         }
         Some(Value::String(name)) => Kind::of_name(name).ok_or_else(|| {
             let suggestion = crate::config::fault::nearest(name, kinds());
-            Fault::new("/kind", shown(name)).allowed(kinds().join(", ")).suggestion(suggestion)
+            Fault::new("/kind", quoted(name)).allowed(kinds().join(", ")).suggestion(suggestion)
         }),
         Some(other) => Err(Fault::new("/kind", kind_of(other)).allowed(kinds().join(", "))),
         None => Err(Fault::new("/kind", "missing").allowed(kinds().join(", "))),
@@ -106,7 +107,7 @@ fn manifest(value: Value) -> Result<Manifest, Problem> {
     let kind = kind.map_err(|fault| Problem::invalid(vec![fault]))?;
     if let Some(version) = fields.remove("apiVersion") {
         if version != HIVE || !matches!(kind, Kind::SyncSet | Kind::SelectorSyncSet) {
-            let found = version.as_str().map_or_else(|| kind_of(&version).to_owned(), shown);
+            let found = version.as_str().map_or_else(|| kind_of(&version).to_owned(), quoted);
             let allowed = format!("{HIVE} for SyncSet and SelectorSyncSet, else none");
             return Err(Problem::invalid(vec![Fault::new("/apiVersion", found).allowed(allowed)]));
         }
@@ -133,11 +134,6 @@ fn flatten(fields: &mut Map<String, Value>) -> Result<(), Problem> {
         }
     }
     Ok(())
-}
-
-fn shown(text: &str) -> String {
-    let short: String = text.chars().take(64).collect();
-    format!("{short:?}")
 }
 
 #[cfg(test)]

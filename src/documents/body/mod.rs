@@ -16,6 +16,7 @@ use serde_json::{Map, Value};
 
 use super::problem::{Fault, Problem, ProblemKind};
 
+pub(super) use crate::config::text::kind_of;
 pub(super) use crate::yaml::Path;
 pub(super) use equality::{same, same_map};
 pub use manifests::{Manifest, manifests_of_json, manifests_of_yaml};
@@ -99,18 +100,6 @@ impl fmt::Debug for Body {
 /// Reads JSON of any type. A list of operations has two levels more than the parts of a document in it.
 pub(super) fn json(text: &[u8], levels: usize) -> Result<Value, Problem> {
     reader::json(text, &Limits { levels, ..Limits::document() })
-}
-
-/// What a value is, for faults that must not show it.
-pub(super) fn kind_of(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a string",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
-    }
 }
 
 /// More than a document may have.

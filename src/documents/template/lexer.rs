@@ -1,6 +1,7 @@
 //! Splits a template into text and actions, and actions into words.
 
 use super::InvalidTemplate;
+use crate::config::text;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Piece {
@@ -141,8 +142,8 @@ fn words<'t>(
                 let digits = number.trim_start_matches(['+', '-']);
                 let is_decimal = digits == "0" || !digits.starts_with('0');
                 let parsed = number.parse().ok().filter(|_| is_decimal);
-                let short: String = number.chars().take(64).collect();
-                let parsed = parsed.ok_or_else(|| wrong(format!("{short:?}, which is no whole number")))?;
+                let parsed =
+                    parsed.ok_or_else(|| wrong(format!("{}, which is no whole number", text::quoted(number))))?;
                 (Word::Integer(parsed), length)
             }
             _ if is_in_name(first) => {

@@ -2,7 +2,8 @@
 
 use super::format::{self, InvalidFormat, Part, WIDEST};
 use super::lexer::{Piece, Word, pieces};
-use super::{Expression, Function, InvalidTemplate, Node};
+use super::{Expression, Function, InvalidTemplate, LONGEST_NAME, Node};
+use crate::config::text::cut;
 
 /// Deepest nesting of blocks and parentheses, which recursion follows.
 const DEEPEST: usize = 32;
@@ -211,8 +212,8 @@ impl Parser {
         Function::of_name(name).ok_or_else(|| {
             let known = Function::NAMES.iter().map(|(known, _)| *known).chain(["if", "else", "end"]);
             let hint = crate::config::fault::nearest(name, known).map(|near| format!("; did you mean `{near}`?"));
-            let short: String = name.chars().take(64).collect();
-            self.wrong(format!("`{short}` is not known{}", hint.unwrap_or_default()))
+            let name = cut(name, LONGEST_NAME);
+            self.wrong(format!("`{name}` is not known{}", hint.unwrap_or_default()))
         })
     }
 
@@ -237,8 +238,8 @@ impl Parser {
         if self.scopes.iter().flatten().any(|known| known == name) {
             return Ok(());
         }
-        let short: String = name.chars().take(64).collect();
-        Err(self.wrong(format!("the variable `${short}` is not set before")))
+        let name = cut(name, LONGEST_NAME);
+        Err(self.wrong(format!("the variable `${name}` is not set before")))
     }
 
     /// Checks a format: its verbs, as many as there are values.

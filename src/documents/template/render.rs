@@ -5,7 +5,8 @@
 //! against a [`TextBudget`], and so do the variables that are looked through for one.
 
 use super::format::{self, Part};
-use super::{Datum, Expression, Function, Node, Template};
+use super::{Datum, Expression, Function, LONGEST_NAME, Node, Template};
+use crate::config::text::cut;
 
 /// Longest text that a template makes, in bytes.
 pub(super) const LONGEST: usize = 1 << 20;
@@ -145,7 +146,7 @@ impl<'r> Renderer<'r, '_> {
         });
         self.budget.take(passed)?;
         let value = found.map(|(_, value)| value);
-        value.ok_or_else(|| Unrenderable::UnknownVariable(name.chars().take(64).collect()))
+        value.ok_or_else(|| Unrenderable::UnknownVariable(cut(name, LONGEST_NAME)))
     }
 
     fn value(&mut self, expression: &Expression) -> Result<Datum, Unrenderable> {

@@ -3,13 +3,11 @@
 use serde_json::Value;
 
 use crate::config::fault::nearest;
-use crate::documents::body::{Path, kind_of};
+use crate::documents::body::Path;
 use crate::documents::problem::{Fault, Problem};
 
 /// Most faults that are told of one document: it may have a million.
 const MOST: usize = 100;
-/// Characters of a value that are shown.
-const SHOWN: usize = 64;
 
 /// Faults of a document, in the order of its fields.
 #[derive(Debug, Default)]
@@ -33,9 +31,7 @@ impl Faults {
     /// Adds an unknown field. Its value is not shown: it may be a secret under a mistyped name.
     pub(in crate::documents) fn unknown_field(&mut self, parent: &Path<'_>, name: &str, known: &[&str]) {
         let suggestion = nearest(name, known.iter().copied());
-        // A name may be as long as the body.
-        let short: String = name.chars().take(SHOWN).collect();
-        let fault = Fault::new(parent.field(&short).to_string(), "an unknown field");
+        let fault = Fault::new(parent.field(name).to_string(), "an unknown field");
         self.push(match suggestion {
             Some(_) => fault.suggestion(suggestion),
             None => fault.allowed(known.join(", ")),
@@ -71,22 +67,4 @@ impl Faults {
     pub(in crate::documents) fn into_result(self) -> Result<(), Problem> {
         if self.found.is_empty() { Ok(()) } else { Err(Problem::invalid(self.found)) }
     }
-}
-
-/// A value that is not secret, for a fault: a scalar as JSON, cut if it is long, and of the rest what it is.
-pub(in crate::documents) fn found(value: &Value) -> String {
-    match value {
-        Value::String(text) => shown(text),
-        Value::Array(_) | Value::Object(_) => kind_of(value).to_owned(),
-        scalar => scalar.to_string(),
-    }
-}
-
-/// A text that is not secret, quoted, and cut if it is long.
-pub(in crate::documents) fn shown(text: &str) -> String {
-    let mut short: String = text.chars().take(SHOWN).collect();
-    if short.len() < text.len() {
-        short.push('…');
-    }
-    Value::String(short).to_string()
 }

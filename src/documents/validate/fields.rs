@@ -2,8 +2,9 @@
 
 use serde_json::{Map, Value};
 
-use super::faults::{Faults, found};
+use super::faults::Faults;
 use crate::config::fault::nearest;
+use crate::config::text::described;
 use crate::documents::body::{Path, kind_of};
 use crate::documents::problem::Fault;
 
@@ -50,7 +51,7 @@ pub(super) fn text<'v>(
         None | Some(Value::Null) => None,
         Some(Value::String(text)) => Some(text),
         Some(other) => {
-            faults.add(&parent.field(name), found(other), "a string");
+            faults.add(&parent.field(name), described(other), "a string");
             None
         }
     }
@@ -82,7 +83,7 @@ pub(super) fn boolean(fields: &Map<String, Value>, name: &str, parent: &Path<'_>
         None | Some(Value::Null) => false,
         Some(Value::Bool(value)) => *value,
         Some(other) => {
-            faults.add(&parent.field(name), found(other), "true or false");
+            faults.add(&parent.field(name), described(other), "true or false");
             false
         }
     }
@@ -105,7 +106,7 @@ pub(super) fn word<'w>(
     let known = words.iter().find(|word| value == **word).copied();
     if known.is_none() {
         let suggestion = value.as_str().and_then(|text| nearest(text, words.iter().copied()));
-        let fault = Fault::new(parent.field(name).to_string(), found(value)).allowed(alternatives(words));
+        let fault = Fault::new(parent.field(name).to_string(), described(value)).allowed(alternatives(words));
         faults.push(fault.suggestion(suggestion));
     }
     known

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::faults::{Faults, found, shown};
+use super::faults::Faults;
 use super::fields::object;
 use crate::cluster::tool_marks::LAST_APPLIED;
 use crate::config::names::{is_label_key, is_qualified_name};
+use crate::config::text::{described, quoted};
 use crate::documents::body::{Path, kind_of};
 
 /// Most labels of a document.
@@ -35,7 +36,7 @@ pub(super) fn labels(value: &Value, faults: &mut Faults) -> BTreeMap<String, Str
     let labels = texts(value, &path, is_label_key, faults);
     for (key, value) in &labels {
         if !is_label_value(value) {
-            faults.add(&path.field(key), shown(value), LABEL_VALUE);
+            faults.add(&path.field(key), quoted(value), LABEL_VALUE);
         }
     }
     check_totals(&labels, &BTreeMap::new(), faults);
@@ -82,10 +83,10 @@ pub(super) fn finalizers(value: &Value, faults: &mut Faults) -> Vec<String> {
     for (index, element) in elements.iter().enumerate() {
         match element {
             Value::String(name) if finalizers.contains(name) => {
-                faults.add(&path.element(index), format!("{} again", shown(name)), "each finalizer once");
+                faults.add(&path.element(index), format!("{} again", quoted(name)), "each finalizer once");
             }
             Value::String(name) if is_label_key(name) => finalizers.push(name.clone()),
-            other => faults.add(&path.element(index), found(other), QUALIFIED),
+            other => faults.add(&path.element(index), described(other), QUALIFIED),
         }
     }
     finalizers
@@ -96,12 +97,12 @@ fn texts(value: &Value, path: &Path<'_>, is_key: fn(&str) -> bool, faults: &mut 
     let mut texts = BTreeMap::new();
     for (key, value) in object(value, path, faults).into_iter().flatten() {
         if !is_key(key) {
-            faults.add(path, format!("the key {}", shown(key)), QUALIFIED);
+            faults.add(path, format!("the key {}", quoted(key)), QUALIFIED);
             continue;
         }
         match value {
             Value::String(text) => drop(texts.insert(key.clone(), text.clone())),
-            other => faults.add(&path.field(key), found(other), "a string"),
+            other => faults.add(&path.field(key), described(other), "a string"),
         }
     }
     texts

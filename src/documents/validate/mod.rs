@@ -22,12 +22,13 @@ use secrecy::SecretString;
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-pub(super) use faults::{Faults, found, shown};
+pub(super) use faults::Faults;
 pub(super) use metadata::check_totals;
 pub use objects::{
     PATH_SEGMENT, group_of, is_directive, is_forbidden_kind, is_kind, is_path_segment, without_secret_values,
 };
 pub use pointers::{FIELD_POINTERS, FieldPointer, IGNORE_FIELDS, field_pointers};
+pub use rollout::MOST_WAVE_VALUES;
 pub(super) use secret::{data as secret_data, entry as secret_entry};
 pub use selector::requirements_of;
 pub use syncset::{HEALTH_WITHIN, health_within};
@@ -38,6 +39,7 @@ use super::document::Key;
 use super::kind::{Kind, Sealed};
 use super::problem::{Fault, Problem};
 use crate::config::names::{is_label, is_subdomain};
+use crate::config::text::{described, quoted};
 
 /// Fields of every document that a body may set.
 const COMMON: [&str; 8] = ["kind", "namespace", "name", "id", "resourceVersion", "labels", "annotations", "finalizers"];
@@ -91,7 +93,7 @@ pub(super) fn key_with_faults(kind: Kind, body: &Body) -> (Key, Faults) {
     let mut text = |field: &'static str, check: fn(&str) -> bool, allowed: &str| match fields.get(field) {
         Some(Value::String(text)) if check(text) => text.clone(),
         other => {
-            let found = other.filter(|value| !value.is_null()).map_or_else(|| "missing".to_owned(), found);
+            let found = other.filter(|value| !value.is_null()).map_or_else(|| "missing".to_owned(), described);
             faults.push(Fault::new(format!("/{field}"), found).allowed(allowed));
             String::new()
         }
@@ -120,7 +122,7 @@ pub(super) fn identity(key: &Key, fields: &Map<String, Value>, is_new: bool, fau
             && !value.is_null()
             && value != allowed
         {
-            faults.push(Fault::new(format!("/{field}"), found(value)).allowed(format!("{allowed:?}")));
+            faults.push(Fault::new(format!("/{field}"), described(value)).allowed(format!("{allowed:?}")));
         }
     };
     equal("kind", key.kind.name());
@@ -130,7 +132,7 @@ pub(super) fn identity(key: &Key, fields: &Map<String, Value>, is_new: bool, fau
     } else if let Some(value) = fields.get("namespace")
         && !value.is_null()
     {
-        let fault = Fault::new("/namespace", found(value));
+        let fault = Fault::new("/namespace", described(value));
         faults.push(fault.allowed(format!("none: a {} has no namespace", key.kind)));
     }
     if is_new {
@@ -141,7 +143,7 @@ pub(super) fn identity(key: &Key, fields: &Map<String, Value>, is_new: bool, fau
             Value::Null => None,
             Value::String(text) => Some(text),
             other => {
-                faults.push(Fault::new(format!("/{field}"), found(other)).allowed(allowed));
+                faults.push(Fault::new(format!("/{field}"), described(other)).allowed(allowed));
                 None
             }
         }
@@ -151,14 +153,14 @@ pub(super) fn identity(key: &Key, fields: &Map<String, Value>, is_new: bool, fau
     let id = id.and_then(|text| {
         let parsed = text.parse().ok();
         if parsed.is_none() {
-            faults.push(Fault::new("/id", shown(text)).allowed(uuid));
+            faults.push(Fault::new("/id", quoted(text)).allowed(uuid));
         }
         parsed
     });
     let version = version.and_then(|text| {
         let parsed = version_of(text);
         if parsed.is_none() {
-            faults.push(Fault::new("/resourceVersion", shown(text)).allowed(decimal));
+            faults.push(Fault::new("/resourceVersion", quoted(text)).allowed(decimal));
         }
         parsed
     });

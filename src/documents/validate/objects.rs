@@ -5,10 +5,12 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
-use super::faults::{Faults, found, shown};
+use super::faults::Faults;
 use super::fields::{object, required, text};
 use super::pointers;
 use crate::cluster::tool_marks::LAST_APPLIED;
+use crate::config::names::{LONGEST_LABEL, LONGEST_SUBDOMAIN};
+use crate::config::text::{described, quoted};
 use crate::documents::body::Path;
 use crate::documents::patch_text::{OWNERLESS, has_owners};
 use crate::documents::template::Template;
@@ -51,10 +53,6 @@ const NAMESPACED: [(&str, &[&str]); 11] = [
 
 /// What names and namespaces in paths of requests have to be.
 pub const PATH_SEGMENT: &str = "a name of at most 253 characters that is not \".\" or \"..\" and has no / and no %";
-/// Most bytes of what identifies an object: Kubernetes allows no longer names of nearly all kinds, and it is part of an index's key.
-const LONGEST_NAME: usize = 253;
-/// Most bytes of a kind, as Kubernetes allows.
-const LONGEST_KIND: usize = 63;
 
 /// The fields of a core Secret with its values.
 const VALUES: [&str; 2] = ["data", "stringData"];
@@ -79,7 +77,7 @@ impl Seen {
         let identity = (group.to_owned(), kind.to_owned(), namespace.to_owned(), name.to_owned());
         if let Some(first) = self.0.get(&identity) {
             let place = if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") };
-            let found = format!("{kind} {} again", shown(&place));
+            let found = format!("{kind} {} again", quoted(&place));
             faults.add(path, found, format!("each object once; the first is at {first}"));
         } else {
             self.0.insert(identity, path.to_string());
@@ -91,13 +89,13 @@ impl Seen {
 /// would take the whole collection.
 pub fn is_path_segment(text: &str) -> bool {
     !matches!(text, "" | "." | "..")
-        && text.len() <= LONGEST_NAME
+        && text.len() <= LONGEST_SUBDOMAIN
         && !text.contains(|letter: char| matches!(letter, '/' | '%') || letter.is_control())
 }
 
 /// Whether a text can be the name of a kind.
 pub fn is_kind(text: &str) -> bool {
-    (1..=LONGEST_KIND).contains(&text.len()) && !text.contains(char::is_control)
+    (1..=LONGEST_LABEL).contains(&text.len()) && !text.contains(char::is_control)
 }
 
 /// The API group of an `apiVersion`: `apps` of `apps/v1`, empty for `v1`. `None` if it has another form.
@@ -283,7 +281,7 @@ fn texts(metadata: &Map<String, Value>, field: &str, parent: &Path<'_>, faults: 
     let Some(values) = metadata.get(field).filter(|values| !values.is_null()) else { return };
     for (key, value) in object(values, &path, faults).into_iter().flatten() {
         if !(value.is_string() || value.is_null()) {
-            faults.add(&path.field(key), found(value), "a string: write the value in quotes");
+            faults.add(&path.field(key), described(value), "a string: write the value in quotes");
         }
     }
 }
@@ -298,11 +296,11 @@ pub(super) fn group_and_kind<'v>(
     let kind = required(fields, "kind", path, faults);
     let (version, kind) = (version?, kind?);
     let Some(group) = group_of(version) else {
-        faults.add(&path.field("apiVersion"), shown(version), "a version such as \"v1\" or \"apps/v1\"");
+        faults.add(&path.field("apiVersion"), quoted(version), "a version such as \"v1\" or \"apps/v1\"");
         return None;
     };
     if !is_kind(kind) {
-        faults.add(&path.field("kind"), shown(kind), "a kind of at most 63 characters");
+        faults.add(&path.field("kind"), quoted(kind), "a kind of at most 63 characters");
         return None;
     }
     if is_forbidden_kind(group, kind) {
@@ -324,7 +322,7 @@ pub(super) fn name<'v>(
     if is_path_segment(name) || is_template && name.contains("{{") {
         return Some(name);
     }
-    faults.add(&parent.field("name"), shown(name), PATH_SEGMENT);
+    faults.add(&parent.field("name"), quoted(name), PATH_SEGMENT);
     None
 }
 
@@ -337,7 +335,7 @@ pub(super) fn namespace<'v>(
 ) -> Option<&'v str> {
     let namespace = text(fields, "namespace", parent, faults).filter(|namespace| !namespace.is_empty())?;
     if !(is_path_segment(namespace) || is_template && namespace.contains("{{")) {
-        faults.add(&parent.field("namespace"), shown(namespace), PATH_SEGMENT);
+        faults.add(&parent.field("namespace"), quoted(namespace), PATH_SEGMENT);
     }
     Some(namespace)
 }
@@ -401,10 +399,10 @@ mod tests {
 
     #[test]
     fn names_are_parts_of_a_path_and_short_enough_for_an_index() {
-        let (long, longer) = ("a".repeat(LONGEST_NAME), "a".repeat(LONGEST_NAME + 1));
+        let (long, longer) = ("a".repeat(LONGEST_SUBDOMAIN), "a".repeat(LONGEST_SUBDOMAIN + 1));
         assert!(["a", "a.b", "system:node", long.as_str()].into_iter().all(is_path_segment));
         assert!(!["", ".", "..", "a/b", "a%b", "a\nb", "a\u{0}", longer.as_str()].into_iter().any(is_path_segment));
-        assert!(is_kind("ConfigMap") && is_kind(&"K".repeat(LONGEST_KIND)));
-        assert!(!is_kind("") && !is_kind("A\n") && !is_kind(&"K".repeat(LONGEST_KIND + 1)));
+        assert!(is_kind("ConfigMap") && is_kind(&"K".repeat(LONGEST_LABEL)));
+        assert!(!is_kind("") && !is_kind("A\n") && !is_kind(&"K".repeat(LONGEST_LABEL + 1)));
     }
 }

@@ -4,7 +4,8 @@ use std::fmt;
 
 use serde_json::{Map, Value};
 
-use super::faults::{Faults, shown};
+use super::faults::Faults;
+use crate::config::text::quoted;
 use crate::documents::body::Path;
 use crate::yaml::{escape, unescape};
 
@@ -46,11 +47,11 @@ pub fn field_pointers(text: &str) -> Result<Vec<FieldPointer>, String> {
 
 fn pointer(text: &str) -> Result<FieldPointer, String> {
     let Some(below) = text.strip_prefix('/') else {
-        return Err(format!("{}, which does not begin with /", shown(text)));
+        return Err(format!("{}, which does not begin with /", quoted(text)));
     };
     let segments: Option<Vec<String>> = below.split('/').map(unescape).collect();
     let Some(segments) = segments.filter(|segments| segments.iter().all(|segment| !segment.is_empty())) else {
-        return Err(format!("{}, which is no JSON pointer to a field", shown(text)));
+        return Err(format!("{}, which is no JSON pointer to a field", quoted(text)));
     };
     let names: Vec<&str> = segments.iter().map(String::as_str).collect();
     // By these an object is known, to the cluster and to us.
@@ -61,7 +62,7 @@ fn pointer(text: &str) -> Result<FieldPointer, String> {
         _ => false,
     };
     if is_identity {
-        return Err(format!("{}, by which the object is known", shown(text)));
+        return Err(format!("{}, by which the object is known", quoted(text)));
     }
     Ok(FieldPointer(segments))
 }

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use super::faults::{Faults, found, shown};
+use super::faults::Faults;
 use super::fields::{boolean, list, object, required, word};
 use super::selector;
+use crate::config::Requirement;
 use crate::config::names::is_label;
+use crate::config::text::{described, quoted};
 use crate::documents::body::Path;
 
 /// The field of `spec`.
@@ -17,6 +19,8 @@ pub(super) const ROLLOUT: &str = "rollout";
 const REST: &str = "rest";
 /// Most waves of a rollout, that one aside.
 const WAVES: usize = 20;
+/// Most values that the selectors of all waves compare: each look at a rollout compares them with the labels of its clusters.
+pub const MOST_WAVE_VALUES: usize = 1_000;
 /// How long a wave may be watched before the next begins.
 const SOAK: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_hours(30 * 24);
 /// Most clusters that are counted.
@@ -72,13 +76,13 @@ fn clusters(
 ) -> Value {
     let Some(value) = fields.get(name).filter(|value| !value.is_null()) else { return default };
     if !amount(value).is_some_and(is_allowed) {
-        faults.add(&parent.field(name), found(value), allowed);
+        faults.add(&parent.field(name), described(value), allowed);
     }
     value.clone()
 }
 
 fn waves(given: &[Value], path: &Path<'_>, faults: &mut Faults) -> Vec<Value> {
-    let (mut names, mut percent_before) = (Vec::new(), 0);
+    let (mut names, mut percent_before, mut values) = (Vec::new(), 0, 0);
     let mut waves = Vec::with_capacity(given.len());
     for (index, wave) in given.iter().enumerate() {
         let path = path.element(index);
@@ -87,9 +91,9 @@ fn waves(given: &[Value], path: &Path<'_>, faults: &mut Faults) -> Vec<Value> {
         if let Some(name) = required(fields, "name", &path, faults) {
             let path = path.field("name");
             match name {
-                REST => faults.add(&path, shown(name), "another name: this one has the wave of all other clusters"),
-                _ if !is_label(name) => faults.add(&path, shown(name), "a DNS label"),
-                _ if names.contains(&name) => faults.add(&path, format!("{} again", shown(name)), "each name once"),
+                REST => faults.add(&path, quoted(name), "another name: this one has the wave of all other clusters"),
+                _ if !is_label(name) => faults.add(&path, quoted(name), "a DNS label"),
+                _ if names.contains(&name) => faults.add(&path, format!("{} again", quoted(name)), "each name once"),
                 _ => names.push(name),
             }
         }
@@ -98,7 +102,8 @@ fn waves(given: &[Value], path: &Path<'_>, faults: &mut Faults) -> Vec<Value> {
         if let Some(selector) = wave.get("clusterSelector") {
             let path = path.field("clusterSelector");
             if let Some(selector) = object(selector, &path, faults) {
-                selector::requirements(selector, &path, faults);
+                values +=
+                    selector::requirements(selector, &path, faults).iter().map(Requirement::weight).sum::<usize>();
             }
         }
         if let Some(percent) = wave.get("percent") {
@@ -112,7 +117,7 @@ fn waves(given: &[Value], path: &Path<'_>, faults: &mut Faults) -> Vec<Value> {
         }
         match wave.get("soak") {
             Some(given) if soak(given).is_none() => {
-                faults.add(&path.field("soak"), found(given), "a duration from \"0s\" to \"30d\"");
+                faults.add(&path.field("soak"), described(given), "a duration from \"0s\" to \"30d\"");
             }
             Some(_) => {}
             None => {
@@ -121,6 +126,13 @@ fn waves(given: &[Value], path: &Path<'_>, faults: &mut Faults) -> Vec<Value> {
         }
         wave.insert("pause".to_owned(), json!(boolean(fields, "pause", &path, faults)));
         waves.push(Value::Object(wave));
+    }
+    if values > MOST_WAVE_VALUES {
+        faults.add(
+            path,
+            format!("{values} values of labels"),
+            format!("at most {MOST_WAVE_VALUES} in all waves together"),
+        );
     }
     waves
 }
@@ -135,7 +147,7 @@ fn percentage(value: &Value, before: u64, path: &Path<'_>, faults: &mut Faults) 
             );
             faults.add(path, percent.to_string(), allowed);
         }
-        None => faults.add(path, found(value), "a number from 1 to 100"),
+        None => faults.add(path, described(value), "a number from 1 to 100"),
     }
     before
 }
@@ -220,6 +232,24 @@ mod tests {
             let expected = vec![(format!("/spec/rollout{place}"), what.to_owned())];
             assert_eq!(checked(given.clone()), Err(expected), "{given}");
         }
+    }
+
+    #[test]
+    fn the_values_of_all_waves_are_limited_together() {
+        let wave = |name: &str, count: usize| {
+            let values = |count: usize| (0..count).map(|at| format!("v{at}")).collect::<Vec<_>>();
+            let expression = |operator: &str, count| json!({"key": "k", "operator": operator, "values": values(count)});
+            let by = [
+                expression("NotIn", count / 2),
+                expression("In", count - count / 2 - 2),
+                json!({"key": "k", "operator": "Exists"}),
+            ];
+            json!({"name": name, "clusterSelector": {"matchLabels": {"a": "b"}, "matchExpressions": by}})
+        };
+        let waves = |last: usize| json!({"waves": [wave("a", 400), wave("b", 400), wave("c", last)]});
+        assert!(checked(waves(200)).is_ok());
+        let found = vec![("/spec/rollout/waves".to_owned(), "1001 values of labels".to_owned())];
+        assert_eq!(checked(waves(201)), Err(found));
     }
 
     #[test]

@@ -7,11 +7,10 @@ use base64::engine::general_purpose::STANDARD;
 use secrecy::SecretString;
 use serde_json::{Map, Value, json};
 
-use super::faults::{Faults, found, shown};
+use super::faults::Faults;
+use crate::config::names::LONGEST_SUBDOMAIN;
+use crate::config::text::{described, quoted};
 use crate::documents::body::{Path, kind_of};
-
-/// Longest name of a value.
-const LONGEST_NAME: usize = 253;
 
 /// The fields that are not sealed.
 pub(super) fn fields(fields: &Map<String, Value>, faults: &mut Faults) -> Map<String, Value> {
@@ -20,7 +19,7 @@ pub(super) fn fields(fields: &Map<String, Value>, faults: &mut Faults) -> Map<St
         None => "Opaque",
         Some(Value::String(kind)) if !kind.is_empty() => kind,
         Some(other) => {
-            faults.add(&path, found(other), "a string that is not empty");
+            faults.add(&path, described(other), "a string that is not empty");
             "Opaque"
         }
     };
@@ -29,7 +28,7 @@ pub(super) fn fields(fields: &Map<String, Value>, faults: &mut Faults) -> Map<St
         None | Some(Value::Bool(false)) => {}
         // Only what differs from the default is stored: documents from before there was the field are the same as those without it.
         Some(Value::Bool(true)) => drop(own.insert("immutable".to_owned(), json!(true))),
-        Some(other) => faults.add(&Path::Root.field("immutable"), found(other), "true or false"),
+        Some(other) => faults.add(&Path::Root.field("immutable"), described(other), "true or false"),
     }
     own
 }
@@ -58,8 +57,8 @@ pub(in crate::documents) fn entry(
     faults: &mut Faults,
 ) -> Option<SecretString> {
     let is_name_character = |character: char| character.is_ascii_alphanumeric() || "-_.".contains(character);
-    if name.is_empty() || name.len() > LONGEST_NAME || !name.chars().all(is_name_character) {
-        faults.add(data, format!("the key {}", shown(name)), "at most 253 letters, digits, -, _ and .");
+    if name.is_empty() || name.len() > LONGEST_SUBDOMAIN || !name.chars().all(is_name_character) {
+        faults.add(data, format!("the key {}", quoted(name)), "at most 253 letters, digits, -, _ and .");
         return None;
     }
     match value {

@@ -2,10 +2,11 @@
 
 use serde_json::{Map, Value};
 
-use super::faults::{Faults, found, shown};
+use super::faults::Faults;
 use super::fields::{list, object, required, word};
 use super::metadata::{LABEL_VALUE, is_label_value};
 use crate::config::names::is_label_key;
+use crate::config::text::{described, quoted};
 use crate::config::{Requirement, Test};
 use crate::documents::body::Path;
 use crate::documents::problem::Problem;
@@ -37,7 +38,7 @@ pub(super) fn requirements(selector: &Map<String, Value>, path: &Path<'_>, fault
         check_key(key, &labels_path, faults);
         match value.as_str().filter(|value| is_label_value(value)) {
             Some(value) => require(key, Test::In(vec![value.to_owned()])),
-            None => faults.add(&labels_path.field(key), found(value), LABEL_VALUE),
+            None => faults.add(&labels_path.field(key), described(value), LABEL_VALUE),
         }
     }
     let expressions_path = path.field("matchExpressions");
@@ -90,7 +91,7 @@ fn values(given: &[Value], path: &Path<'_>, faults: &mut Faults) -> Vec<String> 
     for (index, value) in given.iter().enumerate() {
         match value.as_str() {
             Some(text) if is_label_value(text) => values.push(text.to_owned()),
-            _ => faults.add(&path.element(index), found(value), LABEL_VALUE),
+            _ => faults.add(&path.element(index), described(value), LABEL_VALUE),
         }
     }
     values
@@ -98,7 +99,7 @@ fn values(given: &[Value], path: &Path<'_>, faults: &mut Faults) -> Vec<String> 
 
 fn check_key(key: &str, path: &Path<'_>, faults: &mut Faults) {
     if !is_label_key(key) {
-        faults.add(path, format!("the key {}", shown(key)), "the key of a label");
+        faults.add(path, format!("the key {}", quoted(key)), "the key of a label");
     }
 }
 

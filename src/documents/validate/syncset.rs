@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use super::faults::{Faults, found, shown};
+use super::faults::Faults;
 use super::fields::{boolean, list, object, required, text, word};
 use super::objects::{PATH_SEGMENT, Seen, is_kind, is_path_segment};
 use super::rollout::{ROLLOUT, rollout};
 use super::{Draft, objects, patches, selector};
 use crate::cluster::tool_marks::{KEY_PATTERN, is_key_pattern};
 use crate::config::names::is_subdomain;
+use crate::config::text::{described, quoted};
 use crate::documents::body::{Path, kind_of};
 use crate::documents::document::{Document, Key};
 use crate::documents::kind::Kind;
@@ -153,7 +154,7 @@ fn health(spec: &mut Map<String, Value>, parent: &Path<'_>, faults: &mut Faults)
     faults.unknown_fields(fields, &path, &["within", "rules"]);
     let within = fields.get("within").filter(|within| !within.is_null());
     if let Some(within) = within.filter(|within| health_within(within).is_none()) {
-        faults.add(&path.field("within"), found(within), "a duration from \"1m\" to \"24h\"");
+        faults.add(&path.field("within"), described(within), "a duration from \"1m\" to \"24h\"");
     }
     let default = || json!(humantime::format_duration(HEALTH_WITHIN.0).to_string());
     let mut filled = Map::from_iter([("within".to_owned(), within.cloned().unwrap_or_else(default))]);
@@ -174,15 +175,15 @@ fn health_rules(rules: &[Value], rules_path: &Path<'_>, faults: &mut Faults) {
         faults.unknown_fields(fields, &path, &["group", "kind", "current", "failed"]);
         let group = text(fields, "group", &path, faults).unwrap_or_default();
         if !group.is_empty() && !is_path_segment(group) {
-            faults.add(&path.field("group"), shown(group), PATH_SEGMENT);
+            faults.add(&path.field("group"), quoted(group), PATH_SEGMENT);
         }
         if let Some(kind) = required(fields, "kind", &path, faults) {
             if !is_kind(kind) {
-                faults.add(&path.field("kind"), shown(kind), "the name of a kind");
+                faults.add(&path.field("kind"), quoted(kind), "the name of a kind");
             } else if (group, kind) == ("", "Secret") {
                 faults.add(&path.field("kind"), "\"Secret\"", "another kind: Secrets are never read");
             } else if !seen.insert((group, kind)) {
-                faults.add(&path.field("kind"), format!("a second rule for {}", shown(kind)), "one rule for a kind");
+                faults.add(&path.field("kind"), format!("a second rule for {}", quoted(kind)), "one rule for a kind");
             }
         }
         let current = required(fields, "current", &path, faults).map(|text| ("current", text));
@@ -229,7 +230,7 @@ fn cluster_refs(spec: &Map<String, Value>, parent: &Path<'_>, faults: &mut Fault
         if let Some(name) = required(reference, "name", &path, faults)
             && !is_subdomain(name)
         {
-            faults.add(&path.field("name"), shown(name), "the name of a cluster of the syncset's namespace");
+            faults.add(&path.field("name"), quoted(name), "the name of a cluster of the syncset's namespace");
         }
     }
 }
@@ -239,7 +240,7 @@ fn cluster_namespaces(spec: &Map<String, Value>, parent: &Path<'_>, faults: &mut
     let path = parent.field(NAMESPACES);
     for (index, pattern) in list(spec, NAMESPACES, MOST, parent, faults).iter().enumerate() {
         if pattern.as_str().and_then(NamespacePattern::parse).is_none() {
-            faults.add(&path.element(index), found(pattern), NamespacePattern::ALLOWED);
+            faults.add(&path.element(index), described(pattern), NamespacePattern::ALLOWED);
         }
     }
 }
@@ -258,7 +259,7 @@ fn secret_mappings(mappings: &[Value], parent: &Path<'_>, key: &Key, seen: &mut 
         let patterns_path = path.field(SECRET_METADATA);
         for (index, pattern) in patterns.iter().enumerate() {
             if !pattern.as_str().is_some_and(is_key_pattern) {
-                faults.add(&patterns_path.element(index), found(pattern), KEY_PATTERN);
+                faults.add(&patterns_path.element(index), described(pattern), KEY_PATTERN);
             }
         }
         let source = secret_ref(fields, "sourceRef", &path, faults);
@@ -268,7 +269,7 @@ fn secret_mappings(mappings: &[Value], parent: &Path<'_>, key: &Key, seen: &mut 
         match (key.kind.is_namespaced(), namespace) {
             (true, Some(namespace)) if namespace != key.namespace => {
                 let allowed = format!("{:?}, the namespace of the syncset, or none", key.namespace);
-                faults.add(&namespace_path, shown(namespace), allowed);
+                faults.add(&namespace_path, quoted(namespace), allowed);
             }
             (false, None) if source.is_some() => {
                 faults.add(&namespace_path, "missing", "a namespace: a SelectorSyncSet has none of its own");
@@ -307,7 +308,7 @@ fn secret_ref<'v>(
     let namespace = objects::namespace(reference, &path, false, faults);
     let name = required(reference, "name", &path, faults)?;
     if !is_path_segment(name) {
-        faults.add(&path.field("name"), shown(name), objects::PATH_SEGMENT);
+        faults.add(&path.field("name"), quoted(name), objects::PATH_SEGMENT);
         return None;
     }
     Some((name, namespace))

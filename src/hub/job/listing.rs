@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
+use crate::config::text::cut;
 use crate::documents::Kind;
 use crate::job::output::{NOTHING, aligned, one_line, or_nothing};
 use crate::status::brief;
@@ -90,7 +91,7 @@ fn of_cluster_sync(document: &Value, is_wide: bool, now: Timestamp) -> (Vec<Stri
     let health = healthy.map(|condition| text(condition, "reason")).unwrap_or_default();
     let told = found.or_else(|| healthy.filter(|condition| text(condition, "status") != "True"));
     let message = told.map(|condition| text(condition, "message")).unwrap_or_default();
-    let message = if is_wide { message } else { beginning(&message) };
+    let message = if is_wide { message } else { cut(&message, MESSAGE) };
     let began = found.and_then(|condition| condition.get("lastTransitionTime"));
     let reason = found.map(|condition| text(condition, "reason")).unwrap_or_default();
     let succeeded = format!("{succeeded}/{}", results().count());
@@ -102,11 +103,6 @@ fn labels(document: &Value) -> String {
     let labels = document.get("labels").and_then(Value::as_object).into_iter().flatten();
     let labels = labels.map(|(key, value)| one_line(&format!("{key}={}", value.as_str().unwrap_or_default())));
     or_nothing(&labels.collect::<Vec<_>>().join(","))
-}
-
-fn beginning(text: &str) -> String {
-    let short: String = text.chars().take(MESSAGE).collect();
-    if text.chars().nth(MESSAGE).is_some() { short.trim_end().to_owned() + "…" } else { short }
 }
 
 /// How long ago that was.
@@ -152,7 +148,7 @@ mod tests {
         );
         let long = "m".repeat(200);
         let shown_of_it = &shown(&[condition("Unreachable", "True", "Unauthorized", &long)])[4];
-        assert_eq!(*shown_of_it, "m".repeat(140) + "…");
+        assert_eq!(*shown_of_it, "m".repeat(139) + "…");
         assert_eq!(shown(&[failed]), ["Pending", "-", "1/2", "-", "-"]);
         let success = condition("Failed", "False", "Success", "");
         assert_eq!(shown(std::slice::from_ref(&success)), ["Success", "-", "1/2", "-", "-"]);

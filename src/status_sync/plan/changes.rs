@@ -10,9 +10,7 @@ use super::digest::Digest;
 use super::families::Fields;
 use super::family::{FamilySpec, HOSTING_LABEL, Home, PLACEMENT_LABEL, Shape};
 use crate::cluster::{Object, ObjectKey, Payload};
-
-/// Longest value of a label.
-const LONGEST_LABEL: usize = 63;
+use crate::config::names::LONGEST_LABEL;
 
 /// The label that marks an object as made for a hub object, and the annotation that a truncated label needs.
 #[derive(Clone, Debug, PartialEq, Eq)]

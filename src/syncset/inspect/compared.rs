@@ -5,12 +5,13 @@ use utoipa::ToSchema;
 
 use super::losses::Loss;
 use super::trial::DryRun;
+use crate::config::text::shortened;
 use crate::documents::FieldPointer;
 use crate::syncset::plan::name::ObjectRef;
 use crate::syncset::plan::rows::Failure;
 
 /// In characters.
-const LONGEST_NOTE: usize = 300;
+pub(super) const LONGEST_NOTE: usize = 300;
 
 /// A cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
@@ -66,7 +67,7 @@ pub struct DiffedObject {
 
 impl Compared {
     fn add(&mut self, object: String, action: &str, note: Option<String>) {
-        let note = note.map(|note| shortened(&note));
+        let note = note.map(|note| shortened(&note, LONGEST_NOTE));
         self.objects.push(DiffedObject { object, action: action.to_owned(), note });
     }
 
@@ -106,7 +107,8 @@ impl Compared {
         };
         if let Some(last) = self.objects.last_mut().filter(is_written).filter(|_| !pointers.is_empty()) {
             let note = last.note.take().map(|note| format!("{note}; ")).unwrap_or_default();
-            last.note = Some(shortened(&format!("{note}left alone after the creation: {}", listed(pointers))));
+            let note = format!("{note}left alone after the creation: {}", listed(pointers));
+            last.note = Some(shortened(&note, LONGEST_NOTE));
         }
     }
 
@@ -145,16 +147,6 @@ impl DiffedObject {
         let order = ["conflict", "failed", "recreate", "delete", "keep", "change", "create"];
         order.iter().position(|action| *action == self.action).unwrap_or(order.len())
     }
-}
-
-/// In one line of at most `LONGEST_NOTE` characters, with `…` if it was cut.
-pub(super) fn shortened(text: &str) -> String {
-    let line = |letter: char| if letter.is_control() { ' ' } else { letter };
-    let mut short: String = text.chars().take(LONGEST_NOTE).map(line).collect();
-    if text.chars().nth(LONGEST_NOTE).is_some() {
-        short.push('…');
-    }
-    short
 }
 
 #[cfg(test)]

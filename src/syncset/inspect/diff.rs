@@ -14,12 +14,13 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::compared::{ClusterReference, Compared, DiffedObject, shortened};
+use super::compared::{ClusterReference, Compared, DiffedObject, LONGEST_NOTE};
 use super::explain::spoken;
 use super::losses::{Losses, dropped};
 use super::trial::{self, Known, Trial};
 use super::{ANSWER_WITHIN, Inspector, Unseen};
 use crate::cluster::{Error, KindId};
+use crate::config::text::shortened;
 use crate::documents::{Document, Key, Kind, Parameters, Problem, SlotOwner};
 use crate::guard;
 use crate::syncset::plan::action::{Action, PassPlan};
@@ -201,7 +202,7 @@ impl Inspector {
                 });
                 match tried.await {
                     Ok(Ok(())) => {}
-                    Ok(Err(Obstacle::Waits(text))) => compared.obstacle = Some(shortened(&text)),
+                    Ok(Err(Obstacle::Waits(text))) => compared.obstacle = Some(shortened(&text, LONGEST_NOTE)),
                     Ok(Err(Obstacle::Failed(text))) => compared.note_fault(&text),
                     Err(_) => compared.note_fault("not done in time"),
                 }

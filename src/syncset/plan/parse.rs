@@ -12,12 +12,10 @@ use super::name::{SyncSetKind, SyncSetName};
 use super::reason::Reason;
 use super::rows::Failure;
 use super::spec::{Behavior, Header, Mode, Patch, PatchType, Payload, SecretMapping};
+use crate::config::text::{described, quoted};
 use crate::documents::{
     HEALTH_WITHIN, PATH_SEGMENT, group_of, health_within, is_forbidden_kind, is_kind, is_path_segment,
 };
-
-/// Characters of a value that a message shows.
-const SHOWN: usize = 64;
 
 /// What a row of the documents says of a syncset beside its fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,12 +124,12 @@ fn patch(value: &Value, index: usize) -> Result<Patch, Failure> {
     let group = group_of(&patch.api_version);
     let wrong = |field: &str, found: &str, allowed: &str| Err(invalid_text(&format!("{place}{field}"), found, allowed));
     match group {
-        None => return wrong("apiVersion", &shown(&patch.api_version), "a version such as \"v1\" or \"apps/v1\""),
+        None => return wrong("apiVersion", &quoted(&patch.api_version), "a version such as \"v1\" or \"apps/v1\""),
         Some(_) if !is_kind(&patch.kind) => {
-            return wrong("kind", &shown(&patch.kind), "a kind of at most 63 characters");
+            return wrong("kind", &quoted(&patch.kind), "a kind of at most 63 characters");
         }
         Some(group) if is_forbidden_kind(group, &patch.kind) => {
-            return wrong("kind", &shown(&patch.kind), "the kind of rbac.authorization.k8s.io");
+            return wrong("kind", &quoted(&patch.kind), "the kind of rbac.authorization.k8s.io");
         }
         Some(_) => {}
     }
@@ -146,7 +144,7 @@ fn check_segment(text: &str, parent: &str, field: &str) -> Result<(), Failure> {
     if is_absent || is_path_segment(text) {
         return Ok(());
     }
-    Err(invalid_text(&format!("{parent}{field}"), &shown(text), PATH_SEGMENT))
+    Err(invalid_text(&format!("{parent}{field}"), &quoted(text), PATH_SEGMENT))
 }
 
 /// A field of `spec` that is there.
@@ -201,7 +199,7 @@ fn required(fields: &Value, name: &str, parent: &str) -> Result<String, Failure>
 
 /// The failure of a syncset that can't be read.
 pub fn invalid(place: &str, found: Option<&Value>, allowed: &str) -> Failure {
-    invalid_text(place, &found.map_or_else(|| "missing".to_owned(), describe), allowed)
+    invalid_text(place, &found.map_or_else(|| "missing".to_owned(), described), allowed)
 }
 
 /// The same, with what was found as text.
@@ -210,25 +208,6 @@ pub(super) fn invalid_text(place: &str, found: &str, allowed: &str) -> Failure {
         reason: Reason::ResourceInvalid,
         message: format!("failed to decode {place}: {found}; allowed: {allowed}"),
     }
-}
-
-/// A value that is not secret: a scalar as JSON, and of the rest what it is.
-pub(super) fn describe(value: &Value) -> String {
-    match value {
-        Value::String(text) => shown(text),
-        Value::Array(_) => "a list".to_owned(),
-        Value::Object(_) => "an object".to_owned(),
-        scalar => scalar.to_string(),
-    }
-}
-
-/// A text in quotes, cut if it is long.
-pub(super) fn shown(text: &str) -> String {
-    let mut short: String = text.chars().take(SHOWN).collect();
-    if short.len() < text.len() {
-        short.push('…');
-    }
-    Value::String(short).to_string()
 }
 
 #[cfg(test)]

@@ -14,7 +14,6 @@ use serde_json::{Map, Value};
 use super::digest;
 use super::name::{ObjectRef, SyncSetKind};
 use super::object::{self, SecretContent};
-use super::parse::{describe, shown};
 use super::reason::Reason;
 use super::rows::Failure;
 use super::spec::{
@@ -22,6 +21,7 @@ use super::spec::{
     SERVICE_ACCOUNT_TOKEN, SecretMapping,
 };
 use crate::cluster::BuiltIn;
+use crate::config::text::{described, quoted};
 use crate::documents::{
     PATH_SEGMENT, PatchForm, PatchReader, Template, TextBudget, group_of, is_directive, is_forbidden_kind, is_kind,
     is_path_segment,
@@ -127,7 +127,7 @@ impl Renderer<'_> {
         };
         let Some(group) = group_of(api_version) else {
             let allowed = "a version such as \"v1\" or \"apps/v1\"";
-            return unknown("/apiVersion", format!("{}; allowed: {allowed}", shown(api_version)));
+            return unknown("/apiVersion", format!("{}; allowed: {allowed}", quoted(api_version)));
         };
         let Some(kind) = fields.get("kind").and_then(Value::as_str).filter(|kind| is_kind(kind)) else {
             return unknown("/kind", "no string of 1 to 63 characters".to_owned());
@@ -158,7 +158,7 @@ impl Renderer<'_> {
         let given = match metadata.get(field) {
             None | Some(Value::Null) => "",
             Some(Value::String(text)) => text.as_str(),
-            Some(other) => return Err(Fault::invalid(place, format!("{}; allowed: a string", describe(other)))),
+            Some(other) => return Err(Fault::invalid(place, format!("{}; allowed: a string", described(other)))),
         };
         if given.is_empty() && field == "namespace" {
             return Ok(String::new());
@@ -169,7 +169,7 @@ impl Renderer<'_> {
             return Ok(text);
         }
         let reason = if is_template { Reason::TemplateInvalid } else { Reason::ResourceInvalid };
-        Err(Fault { reason, place, text: format!("{}; allowed: {PATH_SEGMENT}", shown(&text)) })
+        Err(Fault { reason, place, text: format!("{}; allowed: {PATH_SEGMENT}", quoted(&text)) })
     }
 
     /// Notes an object, or says that it was there before.

@@ -10,6 +10,7 @@ use rand::Rng;
 
 use crate::config::fault::nearest;
 use crate::config::names::{is_label, is_subdomain};
+use crate::config::text::quoted;
 use crate::documents::{
     Continue, DEFAULT_LIMIT, Fields, Filter, Kind, ListQuery, MAX_LIMIT, Problem, ProblemKind, WatchQuery,
 };
@@ -52,7 +53,7 @@ impl QueryParameters {
             if !allowed.contains(&name.as_str()) {
                 let suggestion = nearest(&name, allowed.iter().copied());
                 let hint = suggestion.map_or_else(String::new, |suggestion| format!(", did you mean {suggestion}?"));
-                parameters.faults.push(format!("parameter {} is unknown{hint}", short(&name)));
+                parameters.faults.push(format!("parameter {} is unknown{hint}", quoted(&name)));
                 continue;
             }
             match parameters.given.entry(name) {
@@ -157,7 +158,7 @@ impl QueryParameters {
                     }
                 };
                 if place.as_deref().is_some_and(|earlier| earlier != value) {
-                    let what = short(field);
+                    let what = quoted(field);
                     self.faults
                         .push(format!("the namespaces or names that parameters require contradict each other: {what}"));
                 }
@@ -238,11 +239,6 @@ impl QueryParameters {
 fn decode(text: &str) -> Option<String> {
     let text = text.replace('+', " ");
     percent_decode_str(&text).decode_utf8().ok().map(std::borrow::Cow::into_owned)
-}
-
-/// A name that a client made up, for a fault.
-fn short(name: &str) -> String {
-    format!("{:?}", name.chars().take(64).collect::<String>())
 }
 
 #[cfg(test)]

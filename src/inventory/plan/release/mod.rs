@@ -17,6 +17,7 @@ use flate2::read::GzDecoder;
 use serde::Deserialize;
 
 use super::text::tame;
+use crate::config::names::is_label;
 use crate::inventory::config::Storage;
 use manifest::Manifest;
 use shortened::Shortened;
@@ -121,7 +122,7 @@ fn read(document: impl Read) -> Result<Recorded, Undecodable> {
     }
     let record = record.map_err(|_| Undecodable::Malformed)?;
     let Record { name, namespace, manifest, info, chart: Chart { metadata } } = record;
-    let namespace = namespace.filter(|namespace| is_namespace(namespace));
+    let namespace = namespace.filter(|namespace| is_label(namespace));
     Ok(Recorded {
         unlabelled: manifest.unlabelled(&name, namespace.as_deref()),
         namespace,
@@ -131,12 +132,6 @@ fn read(document: impl Read) -> Result<Recorded, Undecodable> {
             app_version: tame(&metadata.app_version.unwrap_or_default()),
         },
     })
-}
-
-/// Whether a text can be the name of a namespace.
-fn is_namespace(text: &str) -> bool {
-    let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    (1..=63).contains(&text.len()) && text.bytes().all(is_allowed)
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::config::text::shortened;
 use crate::expression::{Expression, Facts};
 
 /// An object whose status is empty: it may be one whose controller has not seen it, or one that never has a status.
@@ -455,13 +456,4 @@ fn by_conditions(object: &Value, generation: Option<i64>) -> Assessment {
         return Assessment::progressing("NotObserved", message);
     }
     if is(Some(decides), "True") { Assessment::current() } else { by(ObjectStatus::Progressing, decides, "NotReady") }
-}
-
-/// The beginning of a text, in one line.
-pub(super) fn shortened(text: &str, most: usize) -> String {
-    let line = |letter: char| if letter.is_control() { ' ' } else { letter };
-    if text.chars().nth(most).is_none() {
-        return text.chars().map(line).collect();
-    }
-    text.chars().take(most.saturating_sub(1)).map(line).chain(['…']).collect()
 }

@@ -20,15 +20,17 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 pub use assessment::{Assessment, ObjectStatus, Rule, Rules, assess};
-use assessment::{LONGEST_MESSAGE, NO_STATUS, shortened};
+use assessment::{LONGEST_MESSAGE, NO_STATUS};
 
 use super::name::{Digest, ObjectRef};
 use super::reason::Reason;
 use super::retry::after;
 use super::rows::ResultRow;
+use crate::actor::Backoff;
+use crate::config::text::shortened;
 
 /// Between the first two readings, and the longest wait between two.
-const WAITS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(1));
+const WAITS: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_mins(1));
 /// After this time a second reading confirms that an object has failed, and an object without any status counts as current.
 const CONFIRMED_AFTER: Duration = Duration::from_secs(15);
 /// The reason of what is not current within its time.
@@ -253,11 +255,11 @@ impl Health {
             (began, unsettled.readings.saturating_add(1))
         });
         let is_late = now >= after(began, within);
-        let wait = WAITS.0.saturating_mul(1 << count.min(30)).min(WAITS.1);
+        let wait = WAITS.longest(count);
         let regular = (!is_settled && !is_late).then(|| after(now, wait));
         // What is current at once may only not have begun to crash.
         let again = (state == HealthState::Current).then(|| after(applied, CONFIRMED_AFTER)).filter(|at| *at > now);
-        let next = regular.into_iter().chain(confirms).chain(again).min().map(|next| next.max(after(now, WAITS.0)));
+        let next = regular.into_iter().chain(confirms).chain(again).min().map(|next| next.max(after(now, WAITS.first)));
         let reason = match worst {
             Some(_) if is_late && state != HealthState::Failed => LATE.to_owned(),
             Some(worst) => worst.reason.clone(),
