@@ -7,20 +7,14 @@ use std::time::Duration;
 use http::Method;
 use jiff::Timestamp;
 use serde_json::Value;
-use tokio::time::sleep;
 
 use super::client::{Daemon, Error};
 use super::table;
-use crate::cluster::full_text;
 use crate::config::SectionName;
-use crate::job::command::{Exit, complain};
-use crate::job::output::{Output, one_line, plain, yaml};
-use crate::job::terminal::Screen;
+use crate::job::command::Exit;
+use crate::job::output::{Output, escaped, one_line, plain, yaml};
+use crate::job::terminal::{Polling, Screen};
 
-/// Between two answers.
-const EVERY: Duration = Duration::from_secs(2);
-/// The longest pause between two attempts, after several that failed.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// A daemon that is slower does not answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
@@ -33,11 +27,11 @@ pub(super) async fn watch(
     out: &mut impl Write,
 ) -> Result<Exit, Error> {
     let screen = Screen::of_output().filter(|_| matches!(output, Output::Table | Output::Wide));
-    let (mut seen, mut pause, mut complained) = (None, EVERY, String::new());
+    let (mut seen, mut polling) = (None, Polling::new());
     loop {
         match daemon.ask_within(ANSWER_WITHIN, &Method::GET, "/status?latest=true", None).await {
             Ok(mut status) => {
-                (pause, complained) = (EVERY, String::new());
+                polling.succeeded();
                 if let Some(section) = section {
                     let part = table::status_of(section.as_str(), &status);
                     status = part.map_err(|reason| Error::Pointless { reason })?;
@@ -54,16 +48,9 @@ pub(super) async fn watch(
             }
             // A first one is most probably a wrong address.
             Err(error) if seen.is_none() || !error.is_outage() => return Err(error),
-            Err(error) => {
-                let text = full_text(&error);
-                if text != complained {
-                    complain(&format!("{text}, trying again"));
-                    complained = text;
-                }
-                pause = (pause * 2).min(LONGEST_PAUSE);
-            }
+            Err(error) => polling.failed(&error),
         }
-        sleep(pause).await;
+        polling.pause().await;
     }
 }
 
@@ -108,7 +95,7 @@ fn changes(
     }
     let now = now.strftime("%Y-%m-%dT%H:%M:%SZ");
     match output {
-        Output::Json => format!("{status}\n"),
+        Output::Json => escaped(&format!("{status}\n")),
         Output::Yaml => format!("---\n{}", yaml(status)),
         Output::Name => {
             changed.into_iter().map(|(name, _)| name).chain(gone).fold(String::new(), |text, name| text + name + "\n")

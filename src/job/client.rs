@@ -22,6 +22,8 @@ use crate::status::{ReadToken, read_token};
 const DEADLINE: Duration = Duration::from_mins(2);
 /// A page of a list has at most 8 MiB, or one document.
 const LARGEST_ANSWER: usize = 64 << 20;
+/// Items of a page that is asked for.
+const PAGE: u64 = 500;
 
 /// How the hub is reached.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
@@ -67,16 +69,16 @@ pub enum Error {
         /// What is wrong with its body.
         source: serde_json::Error,
     },
-    #[error("the hub's answer is too large")]
-    TooLarge,
     /// An answer in JSON that a hub would not give: something before it has answered.
     #[error("{status} was answered, and not by a hub: is this its address?")]
     NotHub { status: StatusCode },
-    /// The hub did not do it.
-    #[error("{told}")]
+    #[error("the hub's answer is too large")]
+    TooLarge,
     /// Nothing is sent again: who has sent the order decides about that.
     #[error("whether the order was carried out is not known")]
     Unanswered(#[source] crate::http::Error),
+    /// The hub did not do it.
+    #[error("{told}")]
     Problem { status: StatusCode, told: String },
 }
 
@@ -238,17 +240,27 @@ impl HubClient {
         Ok(sent.map_err(Error::of_order)?.0)
     }
 
-    /// Reads a list page by page, and calls `each` with every document. The filters are a query, and begin with `&`.
-    pub async fn each(&self, kind: Kind, filters: &str, mut each: impl FnMut(&Value) + Send) -> Result<(), Error> {
-        let mut next = String::new();
-        loop {
-            let page = self.get(&format!("/v1/{}?limit=500{filters}{next}", kind.plural())).await?;
-            page.get("items").and_then(Value::as_array).into_iter().flatten().for_each(&mut each);
+    /// Reads a list of that name page by page, and calls `each` with every item, up to so many. The filters are a query, and begin with `&`.
+    pub async fn each(
+        &self,
+        list: &str,
+        filters: &str,
+        most: u64,
+        mut each: impl FnMut(&Value) + Send,
+    ) -> Result<(), Error> {
+        let (mut left, mut next) = (most, String::new());
+        while left > 0 {
+            let page = self.get(&format!("/v1/{list}?limit={}{filters}{next}", left.min(PAGE))).await?;
+            for item in page.get("items").and_then(Value::as_array).into_iter().flatten() {
+                left = left.saturating_sub(1);
+                each(item);
+            }
             match page.get("continue").and_then(Value::as_str) {
                 Some(token) => next = format!("&continue={}", encode(token)),
-                None => return Ok(()),
+                None => break,
             }
         }
+        Ok(())
     }
 
     /// Watches: calls `each` with every event until the server ends the watch.

@@ -1,5 +1,6 @@
 //! The terminal of a command: whether to do what can't be taken back, what takes long, and a text that is drawn again and again.
 
+use std::error::Error;
 use std::io::{IsTerminal, Stdout, Write, stderr, stdin, stdout};
 use std::time::Duration;
 
@@ -7,11 +8,17 @@ use rustix::termios::tcgetwinsize;
 use tokio::time::{Instant, sleep};
 
 use super::command::{Exit, complain, remark};
+use crate::cluster::full_text;
 
 /// Work that ends sooner prints nothing about how long it takes.
 const FIRST_LINE: Duration = Duration::from_secs(2);
 /// Between two such lines.
 const FURTHER_LINES: Duration = Duration::from_secs(10);
+
+/// Between two answers of what is asked again and again.
+const EVERY: Duration = Duration::from_secs(2);
+/// The longest such pause, after several attempts that failed.
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
 /// The option of an order that is otherwise asked about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::Args)]
@@ -59,6 +66,36 @@ async fn telling_to<T>(tell: impl Fn(&str), what: &str, work: impl Future<Output
             () = sleep(pause) => tell(&format!("{what}, for {}s", begun.elapsed().as_secs())),
         }
         pause = FURTHER_LINES;
+    }
+}
+
+/// Of a command that asks again and again. While it fails, its pauses double, and it complains once of each failure.
+pub struct Polling {
+    pause: Duration,
+    complained: String,
+}
+
+impl Polling {
+    pub fn new() -> Self {
+        Self { pause: EVERY, complained: String::new() }
+    }
+
+    pub fn succeeded(&mut self) {
+        *self = Self::new();
+    }
+
+    pub fn failed(&mut self, error: &(dyn Error + 'static)) {
+        let text = full_text(error);
+        if text != self.complained {
+            complain(&format!("{text}, trying again"));
+            self.complained = text;
+        }
+    }
+
+    /// Waits until it is asked again.
+    pub async fn pause(&mut self) {
+        sleep(self.pause).await;
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
     }
 }
 

@@ -1,7 +1,6 @@
 //! `towline apply`, `get` and `delete`: clients of the API.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use http::{Method, StatusCode};
 use hyper::body::Bytes;
@@ -9,19 +8,13 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::listing;
-use crate::cluster::full_text;
 use crate::documents::{Kind, Manifest, manifests_of_json, manifests_of_yaml};
 use crate::job::JobList;
 use crate::job::check::say;
 use crate::job::client::{Error, HubAccess, HubClient, encode, filters, path_of, task, told};
 use crate::job::command::{Exit, JobCommand, complain, remark};
-use crate::job::output::{Format, Output, Results, padded, widths, yaml};
-use crate::job::terminal::telling;
-
-/// Before a watch is begun again that has ended without an event.
-const RECONNECT: Duration = Duration::from_secs(1);
-/// The longest such wait, after several attempts.
-const LONGEST_RECONNECT: Duration = Duration::from_secs(10);
+use crate::job::output::{Format, Output, Results, escaped, padded, widths, yaml};
+use crate::job::terminal::{Polling, telling};
 
 /// `towline apply`.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
@@ -105,7 +98,6 @@ async fn apply(command: ApplyCommand) -> Result<Exit, Error> {
     let read = reading.await.unwrap_or_else(|panic| Err(std::io::Error::other(panic)));
     let text = read.map_err(|source| Error::Read { path: command.file.clone(), source })?;
     // JSON is YAML, too, but not with tabs, and not several documents one after the other.
-    let answer = if command.dry_run { answer } else { answer.map_err(Error::of_order) };
     let is_json = text.trim_start().starts_with(['{', '[']);
     let media = if is_json { "application/json" } else { "application/yaml" };
     let in_waves = in_waves(is_json, text.as_bytes());
@@ -113,6 +105,7 @@ async fn apply(command: ApplyCommand) -> Result<Exit, Error> {
     let client = HubClient::new(&command.access).await?;
     let asking = client.ask_warned(path, (media, Bytes::from(text)));
     let answer = telling(&format!("applying {}", shown(&command.file)), asking).await;
+    let answer = if command.dry_run { answer } else { answer.map_err(Error::of_order) };
     let (answer, warnings) = answer.map_err(|error| of_file(&command.file, error))?;
     for warning in &warnings {
         complain(&format!("warning: {warning}"));
@@ -197,7 +190,7 @@ async fn get(command: GetCommand) -> Result<Exit, Error> {
         client.get(path).await?
     } else {
         let mut items = Vec::new();
-        let reading = client.each(kind, &filters, |item| items.push(item.clone()));
+        let reading = client.each(kind.plural(), &filters, u64::MAX, |item| items.push(item.clone()));
         telling(&format!("reading {}", kind.plural()), reading).await?;
         json!({"kind": "List", "items": items})
     };
@@ -227,7 +220,7 @@ fn of_one(path: &str) -> Result<String, Error> {
 /// Prints what is there and each change once, and continues where a watch has ended: its replica may have been restarted.
 async fn follow(client: &HubClient, kind: Kind, filters: &str, output: Output) -> Result<Exit, Error> {
     let mut changes = Changes::new(kind, output);
-    let (mut pause, mut complained) = (RECONNECT, String::new());
+    let mut polling = Polling::new();
     loop {
         let version = changes.version.iter().map(|version| format!("&resourceVersion={}", encode(version)));
         let path = format!("/v1/{}?watch=true{filters}{}", kind.plural(), version.collect::<String>());
@@ -237,22 +230,15 @@ async fn follow(client: &HubClient, kind: Kind, filters: &str, output: Output) -
             return Err(Error::Problem { status: StatusCode::GONE, told });
         }
         if changes.has_events {
-            (pause, complained) = (RECONNECT, String::new());
+            polling.succeeded();
         }
         match ended {
             Ok(()) if changes.has_events && changes.version.is_some() => continue,
             Ok(()) => {}
-            Err(error) if changes.version.is_some() && error.is_outage() => {
-                let text = full_text(&error);
-                if text != complained {
-                    complain(&format!("{text}, trying again"));
-                    complained = text;
-                }
-            }
+            Err(error) if changes.version.is_some() && error.is_outage() => polling.failed(&error),
             Err(error) => return Err(error),
         }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_RECONNECT);
+        polling.pause().await;
     }
 }
 
@@ -311,7 +297,7 @@ impl Changes {
     fn show(&self, event: &Value) {
         let (kind, object) = parts(event);
         match self.output {
-            Output::Json => say(&event.to_string()),
+            Output::Json => say(&escaped(&event.to_string())),
             Output::Yaml => say(&format!("---\n{}", yaml(event).trim_end_matches('\n'))),
             Output::Name => say(&format!("{} {}", listing::name(self.kind, object), kind.to_lowercase())),
             Output::Table | Output::Wide => say(&padded(&self.row(event), &self.widths)),

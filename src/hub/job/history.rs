@@ -6,15 +6,14 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::client::kind;
+use crate::config::text::shortened;
 use crate::documents::Kind;
 use crate::job::JobList;
 use crate::job::check::say;
 use crate::job::client::{Error, HubAccess, HubClient, encode, filters as of_list, path_of, task};
 use crate::job::command::{Exit, JobCommand, complain};
-use crate::job::output::{Output, one_line, plain, yaml};
+use crate::job::output::{Output, escaped, one_line, plain, yaml};
 
-/// Records of a page.
-const PAGE: u64 = 100;
 /// Most characters of a value in the text for people.
 const LONGEST_VALUE: usize = 120;
 
@@ -64,19 +63,12 @@ async fn history(command: HistoryCommand) -> Result<Exit, Error> {
     let since = since.map(|since| format!("&since={}", encode(&since.to_string()))).unwrap_or_default();
     let filters = filters(kind, name.as_deref(), namespace.as_deref())? + &since;
     let client = HubClient::new(&access).await?;
-    let (mut left, mut next, mut is_empty) = (limit.unwrap_or(u64::MAX), String::new(), true);
-    while left > 0 {
-        let page = client.get(&format!("/v1/history?limit={}{filters}{next}", left.min(PAGE))).await?;
-        for record in page.get("items").and_then(Value::as_array).into_iter().flatten() {
-            is_empty = false;
-            left = left.saturating_sub(1);
-            show(record, output);
-        }
-        match page.get("continue").and_then(Value::as_str) {
-            Some(token) => next = format!("&continue={}", encode(token)),
-            None => break,
-        }
-    }
+    let mut is_empty = true;
+    let show = |record: &Value| {
+        is_empty = false;
+        show(record, output);
+    };
+    client.each("history", &filters, limit.unwrap_or(u64::MAX), show).await?;
     if is_empty {
         complain("there are no records of this");
     }
@@ -98,7 +90,7 @@ fn filters(kind: Option<Kind>, name: Option<&str>, namespace: Option<&str>) -> R
 
 fn show(record: &Value, output: Output) {
     match output {
-        Output::Json => say(&record.to_string()),
+        Output::Json => say(&escaped(&record.to_string())),
         Output::Yaml => say(&format!("---\n{}", yaml(record).trim_end_matches('\n'))),
         Output::Name => say(&document(record)),
         Output::Table | Output::Wide => lines(record, output == Output::Wide).iter().for_each(|line| say(line)),
@@ -137,7 +129,9 @@ fn lines(record: &Value, is_wide: bool) -> Vec<String> {
     let mut lines = vec![first];
     for change in record.get("changes").and_then(Value::as_array).into_iter().flatten() {
         let value = |field: &str| {
-            let shown = change.get(field).map(|value| shortened(&value.to_string(), is_wide));
+            let shown = change
+                .get(field)
+                .map(|value| shortened(&value.to_string(), if is_wide { usize::MAX } else { LONGEST_VALUE }));
             shown.or_else(|| Some(format!("({} bytes)", change.get(format!("{field}Bytes"))?)))
         };
         let path = plain(change.get("path"));
@@ -154,14 +148,6 @@ fn lines(record: &Value, is_wide: bool) -> Vec<String> {
         lines.push(format!("    {count} more changes are not stored: a record has at most 8 KiB"));
     }
     lines
-}
-
-fn shortened(text: &str, is_whole: bool) -> String {
-    let text = one_line(text);
-    if is_whole || text.chars().count() <= LONGEST_VALUE {
-        return text;
-    }
-    text.chars().take(LONGEST_VALUE).collect::<String>() + "…"
 }
 
 #[cfg(test)]
@@ -181,7 +167,7 @@ mod tests {
             "2026-11-28T17:11:04.123456Z ada from 10.0.0.7 patch SyncSet/team-a/base (version 41): changed".to_owned(),
             "  + /labels/env: \"prod\"".to_owned(),
             "    /spec/a: 1 → {\"b\":null}".to_owned(),
-            format!("  - /annotations/x : \"{}…", "y".repeat(119)),
+            format!("  - /annotations/x : \"{}…", "y".repeat(118)),
             "    /spec/b: 2 → (9218 bytes)".to_owned(),
             "    kubeconfig: changed, not shown".to_owned(),
             "    3 more changes are not stored: a record has at most 8 KiB".to_owned(),

@@ -100,7 +100,7 @@ async fn carry_out(access: &HubAccess, which: &Which, order: &Order, output: Out
         Chosen::One(path) => vec![marks(&client.get(&path).await?)],
         Chosen::Many(filters) => {
             let mut clusters = Vec::new();
-            client.each(Kind::Cluster, &filters, |document| clusters.push(marks(document))).await?;
+            client.each(Kind::Cluster.plural(), &filters, u64::MAX, |document| clusters.push(marks(document))).await?;
             clusters
         }
     };

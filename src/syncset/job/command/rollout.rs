@@ -1,24 +1,15 @@
 //! `towline rollout`: how a change of a syncset goes through its clusters, and what to do about it.
 
-use std::time::Duration;
-
 use http::Method;
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use tokio::time::sleep;
 
 use super::of_mounted;
-use crate::cluster::full_text;
 use crate::documents::Kind;
 use crate::job::client::{Error, HubAccess, HubClient, path_of};
 use crate::job::command::{Exit, complain};
 use crate::job::output::{Format, Output, age, one_line, or_nothing, plain, table};
-use crate::job::terminal::{Screen, Yes, consent};
-
-/// Between two answers, of `status --watch`.
-const EVERY: Duration = Duration::from_secs(2);
-/// The longest pause between two attempts, after several that failed.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+use crate::job::terminal::{Polling, Screen, Yes, consent};
 
 /// The part of `--help` about names and exit codes.
 pub(super) const HELP: &str = "\
@@ -145,11 +136,11 @@ fn show(answer: &Value, output: Output) {
 /// Draws it again and again where there is a terminal; elsewhere prints it, and then each change.
 async fn follow(client: &HubClient, path: &str, output: Output) -> Result<Exit, Error> {
     let screen = Screen::of_output().filter(|_| matches!(output, Output::Table | Output::Wide));
-    let (mut seen, mut pause, mut complained) = (None, EVERY, String::new());
+    let (mut seen, mut polling) = (None, Polling::new());
     loop {
         match client.get(path).await {
             Ok(mut answer) => {
-                (pause, complained) = (EVERY, String::new());
+                polling.succeeded();
                 let text = lines(&answer, output == Output::Wide).join("\n");
                 let drawn = screen.as_ref().map(|screen| screen.draw(&text));
                 if drawn.is_none_or(|drawn| drawn.is_err()) {
@@ -166,16 +157,9 @@ async fn follow(client: &HubClient, path: &str, output: Output) -> Result<Exit, 
                 }
             }
             Err(error) if !error.is_outage() => return Err(error),
-            Err(error) => {
-                let text = full_text(&error);
-                if text != complained {
-                    complain(&format!("{text}, trying again"));
-                    complained = text;
-                }
-                pause = (pause * 2).min(LONGEST_PAUSE);
-            }
+            Err(error) => polling.failed(&error),
         }
-        sleep(pause).await;
+        polling.pause().await;
     }
 }
 
