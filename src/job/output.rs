@@ -1,6 +1,5 @@
 //! How commands print what they have read: one option and one set of formats for all of them, and tables for people.
 
-use std::fmt::Write;
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -8,13 +7,12 @@ use serde_json::{Map, Value};
 
 use super::check::say;
 use super::command::complain;
+pub use crate::config::text::one_line;
 use crate::status::brief;
 
 /// The placeholder of an empty cell.
 pub const NOTHING: &str = "-";
 const GAP: &str = "   ";
-/// Words that are no strings in YAML, in any case of letters; Kubernetes reads YAML 1.1.
-const NO_STRINGS: [&str; 9] = ["null", "true", "false", "yes", "no", "on", "off", "y", "n"];
 
 /// The option of a command that prints what it has read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::Args)]
@@ -44,7 +42,7 @@ impl Output {
     /// A document, in the formats that print it whole.
     pub fn document(self, document: &Value) -> Option<String> {
         match self {
-            Self::Json => Some(format!("{document:#}\n")),
+            Self::Json => Some(escaped(&format!("{document:#}\n"))),
             Self::Yaml => Some(yaml(document)),
             Self::Table | Self::Wide | Self::Name => None,
         }
@@ -98,6 +96,17 @@ impl Results {
     }
 }
 
+/// JSON whose strings have none of the control characters that JSON may have as they are.
+pub fn escaped(json: &str) -> String {
+    json.chars().fold(String::with_capacity(json.len()), |mut text, letter| {
+        match letter {
+            '\u{7f}'..='\u{9f}' => text.push_str(&format!("\\u{:04x}", u32::from(letter))),
+            _ => text.push(letter),
+        }
+        text
+    })
+}
+
 /// A table with these headings; empty if it has no rows.
 pub fn table(headings: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut all = vec![headings.iter().map(|heading| (*heading).to_owned()).collect()];
@@ -132,11 +141,6 @@ pub fn plain(value: Option<&Value>) -> String {
     }
 }
 
-/// Replaces control characters: they come from errors of other programs and must not reach the terminal.
-pub fn one_line(text: &str) -> String {
-    text.chars().map(|character| if character.is_control() { ' ' } else { character }).collect()
-}
-
 /// A text, or the placeholder.
 pub fn or_nothing(text: &str) -> String {
     if text.is_empty() { NOTHING.to_owned() } else { text.to_owned() }
@@ -149,100 +153,11 @@ pub fn age(seconds: Option<&Value>) -> String {
 }
 
 /// A document as YAML, which readers of YAML 1.1 and 1.2 read alike.
+#[expect(clippy::expect_used, reason = "values of JSON have no keys or numbers that YAML lacks")]
 pub fn yaml(document: &Value) -> String {
-    let mut text = String::new();
-    match document {
-        Value::Object(fields) if !fields.is_empty() => object(fields, 0, &mut text),
-        Value::Array(elements) if !elements.is_empty() => array(elements, 0, &mut text),
-        other => text = scalar(other, 0) + "\n",
-    }
-    text
-}
-
-fn object(fields: &Map<String, Value>, depth: usize, text: &mut String) {
-    for (position, (key, value)) in fields.iter().enumerate() {
-        // The first one follows the dash of its element, where there is one.
-        if position > 0 || text.is_empty() || text.ends_with('\n') {
-            text.push_str(&"  ".repeat(depth));
-        }
-        // Writing to a string can't fail.
-        let _ = write!(text, "{}:", string(key));
-        match value {
-            Value::Object(fields) if !fields.is_empty() => {
-                text.push('\n');
-                object(fields, depth + 1, text);
-            }
-            Value::Array(elements) if !elements.is_empty() => {
-                text.push('\n');
-                array(elements, depth, text);
-            }
-            other => {
-                let _ = writeln!(text, " {}", scalar(other, depth + 1));
-            }
-        }
-    }
-}
-
-fn array(elements: &[Value], depth: usize, text: &mut String) {
-    for element in elements {
-        if text.is_empty() || text.ends_with('\n') {
-            text.push_str(&"  ".repeat(depth));
-        }
-        text.push_str("- ");
-        match element {
-            Value::Object(fields) if !fields.is_empty() => object(fields, depth + 1, text),
-            Value::Array(elements) if !elements.is_empty() => array(elements, depth + 1, text),
-            other => {
-                let _ = writeln!(text, "{}", scalar(other, depth + 1));
-            }
-        }
-    }
-}
-
-fn scalar(value: &Value, depth: usize) -> String {
-    match value {
-        Value::String(text) => block(text, depth).unwrap_or_else(|| string(text)),
-        other => other.to_string(),
-    }
-}
-
-/// Several lines as they are, where YAML can have them so.
-fn block(text: &str, depth: usize) -> Option<String> {
-    let has_lines = text.trim_end_matches('\n').contains('\n');
-    let is_legible = text.chars().all(|letter| letter == '\n' || is_printable(letter));
-    if !has_lines || !is_legible || text.starts_with([' ', '\n']) || text.ends_with("\n\n") {
-        return None;
-    }
-    let indentation = "  ".repeat(depth);
-    let lines = text.lines().map(|line| if line.is_empty() { String::new() } else { format!("{indentation}{line}") });
-    let chomping = if text.ends_with('\n') { "|" } else { "|-" };
-    Some(format!("{chomping}\n{}", lines.collect::<Vec<_>>().join("\n")))
-}
-
-/// A string without quotes where nobody reads it as something else, and else as in JSON, which YAML reads as well.
-fn string(text: &str) -> String {
-    let is_word = |letter: char| letter.is_ascii_alphanumeric() || "_-./".contains(letter);
-    let is_plain = text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '/')
-        && text.chars().all(|letter| is_word(letter) || letter == ' ')
-        && !text.ends_with(' ')
-        && !NO_STRINGS.iter().any(|word| word.eq_ignore_ascii_case(text));
-    if is_plain {
-        return text.to_owned();
-    }
-    let quoted = Value::from(text).to_string();
-    quoted.chars().fold(String::new(), |mut escaped, letter| {
-        if is_printable(letter) {
-            escaped.push(letter);
-        } else {
-            // What JSON leaves as it is and YAML does not print is in the first plane.
-            let _ = write!(escaped, "\\u{:04x}", u32::from(letter));
-        }
-        escaped
-    })
-}
-
-fn is_printable(letter: char) -> bool {
-    !letter.is_control() && !matches!(letter, '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
+    // Long texts in one line stay in one.
+    let options = serde_saphyr::ser_options! { folded_wrap_chars: usize::MAX };
+    serde_saphyr::to_string_with_options(document, options).expect("JSON is YAML")
 }
 
 #[cfg(test)]
@@ -261,7 +176,13 @@ mod tests {
     #[test]
     fn control_characters_do_not_reach_the_terminal() {
         assert_eq!(plain(Some(&json!("a\u{1b}[31mb\r\nc"))), "a [31mb  c");
-        assert!(!yaml(&json!({"a": "\u{1b}[31m\u{9b}31m\n b"})).contains(['\u{1b}', '\u{9b}']));
+        let document = json!({"a\u{80}": "\u{1b}[31m\u{9b}31m\u{7f}\u{85}\n b\u{a0}ä\\u009b"});
+        for output in [Output::Json, Output::Yaml] {
+            let text = output.document(&document).expect("a document");
+            assert!(!text.contains(|letter: char| letter.is_control() && letter != '\n'), "{text:?}");
+            let read: Value = serde_saphyr::from_str(&text).expect("YAML, which JSON is as well");
+            assert_eq!(read, document, "{text}");
+        }
     }
 
     #[test]
