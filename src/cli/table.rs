@@ -2,26 +2,11 @@
 //!
 //! The document is read without a schema, so that an older command can show the status of a newer daemon.
 
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::job::output::{NOTHING, age, aligned, one_line, or_nothing, plain, table};
-
-/// The states of a section, the worst first. Unknown states come before all of them.
-const STATES: [&str; 13] = [
-    "blocked",
-    "held",
-    "refused",
-    "failing",
-    "not_ready",
-    "waiting",
-    "pending",
-    "paused",
-    "detaching",
-    "detached",
-    "dry_run",
-    "elsewhere",
-    "ready",
-];
+use crate::status::SectionState;
 
 /// Whether every cluster answers, none has new credentials that do not work, and every section is well. Of several replicas each answers.
 pub(super) fn is_well(status: &Value) -> bool {
@@ -190,10 +175,9 @@ fn by_state(sections: Option<&Map<String, Value>>) -> Vec<(&String, &Value)> {
     sections
 }
 
-/// The place of a section's state among the states, the worst first.
-pub(super) fn rank(section: &Value) -> usize {
-    let state = section.get("state").and_then(Value::as_str);
-    STATES.iter().position(|known| Some(*known) == state).map_or(0, |place| place + 1)
+/// A section's state, the worst first. One that is not known, of a newer daemon, comes before all of them.
+pub(super) fn rank(section: &Value) -> Option<SectionState> {
+    SectionState::deserialize(section.get("state")?).ok()
 }
 
 fn clusters(clusters: Option<&Map<String, Value>>) -> String {
@@ -513,8 +497,6 @@ towline-1   -         -         connection refused
             { "key": "hu/orders-7", "kind": "overwrite", "reason": "was on edge before" },
         ]);
         let expected = "\
-        let counted = held(&json!({ "because": null, "objects": [], "counting": ["SyncSet team/s1"] }));
-        assert_eq!(counted, "nothing is held\ndeletions of SyncSet team/s1 are being counted, and wait for that\n");
 OBJECT        KIND        REASON
 hu/a          delete      gone from the hub
 hu/orders-7   overwrite   was on edge before
@@ -523,6 +505,8 @@ hu/orders-7   overwrite   was on edge before
         let whole = held(&json!({ "because": "another cluster answers as edge", "objects": [] }));
         assert_eq!(whole, "the whole section is held: another cluster answers as edge\n");
         assert_eq!(held(&json!({ "because": null, "objects": [] })), "nothing is held\n");
+        let counted = held(&json!({ "because": null, "objects": [], "counting": ["SyncSet team/s1"] }));
+        assert_eq!(counted, "nothing is held\ndeletions of SyncSet team/s1 are being counted, and wait for that\n");
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::objects::{ObjectState, Objects};
@@ -13,7 +13,7 @@ use crate::cluster::ClusterStatus;
 use crate::config::SectionName;
 
 /// The state of a section, the worst first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SectionState {
     /// A required cluster or database does not answer.
@@ -437,6 +437,16 @@ mod tests {
             assert_eq!(serde_json::json!(state), state.as_str());
         }
         assert_eq!(serde_json::json!(SectionState::NotReady), "not_ready");
+    }
+
+    #[test]
+    fn the_page_knows_every_state_in_its_order() {
+        let (_, rest) = include_str!("../ui/daemon.js").split_once("const STATES = [").expect("its list");
+        let (list, _) = rest.split_once(']').expect("its end");
+        let named = list.split(',').map(|name| json!(name.trim().trim_matches('\'')));
+        let states: Vec<SectionState> = named.map(|name| SectionState::deserialize(name).expect("a state")).collect();
+        assert!(states.iter().enumerate().all(|(place, state)| *state as usize == place), "{states:?}");
+        assert_eq!(states.last(), Some(&SectionState::Ready), "the last one of all");
     }
 
     #[test]

@@ -18,8 +18,8 @@ pub(crate) use access::read_token;
 pub use access::{Denials, ReadToken};
 pub use admin::Admin;
 #[cfg(test)]
-pub use condition::{Condition, SectionState};
-pub use condition::{Facts, NotReady, Purpose, brief};
+pub use condition::Condition;
+pub use condition::{Facts, NotReady, Purpose, SectionState, brief};
 pub use history::History;
 pub use objects::{ListedObject, ObjectPage, ObjectState, Objects, Selection};
 pub use section::{Held, HeldObject, Refused, Section, Tree, explained};
