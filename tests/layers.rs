@@ -145,6 +145,19 @@ fn paths(code: &str, own: &[String]) -> Vec<Vec<String>> {
     found
 }
 
+/// The names that a module imports, perhaps for others, with the first part of their paths: `pub use a::{B, c::D}`.
+fn given_on(code: &str) -> BTreeMap<String, String> {
+    let code = written_out(code);
+    let is_list = |text: &str| text.chars().all(|letter| letter.is_alphanumeric() || "_:, \n".contains(letter));
+    let lists = code.split(';').filter_map(|item| Some(item.rsplit_once("use ")?.1)).filter(|text| is_list(text));
+    let named = lists.flat_map(|list| list.split(',')).filter_map(|path| {
+        let (first, rest) = path.trim().trim_start_matches("self::").split_once("::")?;
+        let name = rest.rsplit([':', ' ']).next()?;
+        (!name.is_empty()).then(|| (name.to_owned(), first.to_owned()))
+    });
+    named.collect()
+}
+
 /// Which modules of a folder import which others of it.
 fn imports_within(source: &Path, folder: &str) -> BTreeMap<String, Vec<String>> {
     let base: Vec<String> = folder.split('/').map(str::to_owned).collect();
@@ -156,7 +169,13 @@ fn imports_within(source: &Path, folder: &str) -> BTreeMap<String, Vec<String>> 
         parts.retain(|part| part != "mod");
         parts
     };
-    let child = |path: &[String]| path.strip_prefix(base.as_slice())?.first().cloned();
+    let own_file = [source.join(folder).join("mod.rs"), source.join(folder).with_extension("rs")];
+    let given_on = own_file.iter().find(|file| file.is_file()).map(|file| given_on(&without_tests(file)));
+    let given_on = given_on.unwrap_or_default();
+    let child = |path: &[String]| {
+        let first = path.strip_prefix(base.as_slice())?.first()?;
+        Some(given_on.get(first).unwrap_or(first).clone())
+    };
     let modules: Vec<String> = all.iter().filter_map(|path| child(&own_path(path))).collect();
     let mut imports = BTreeMap::new();
     for path in &all {
@@ -202,6 +221,13 @@ fn each_job_has_the_same_rooms() {
             assert!(place.is_dir() || place.with_extension("rs").is_file(), "{job} has no {room}");
         }
     }
+}
+
+#[test]
+fn a_name_leads_to_the_module_that_it_is_imported_from() {
+    let code = "mod a;\nmod b;\n\nuse std::fmt;\n#[cfg(test)]\npub use a::{\n    A, c::D as E,\n};\npub(super) use self::b::B;\nfn x() { let because = b::y(); }";
+    let named: Vec<String> = given_on(code).iter().map(|(name, first)| format!("{name} {first}")).collect();
+    assert_eq!(named, ["A a", "B b", "E a", "fmt std"]);
 }
 
 #[test]

@@ -9,35 +9,32 @@ pub mod command;
 mod config;
 mod database;
 mod environment;
-mod list;
-mod not_listed;
 pub mod output;
 pub mod permission;
 pub mod routes;
 pub mod terminal;
 
 use std::any::{Any, TypeId};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
 use crate::actor::ChildSpec;
-use crate::cluster::{Fence, WatchRegistry};
+use crate::cluster::{Fence, Listed, Watch, WatchRegistry};
 use crate::config::fault::Fault;
 use crate::config::source::Node;
-use crate::config::{ClusterName, ElectionConfig, ResourceId, SectionName};
+use crate::config::{ClusterName, ElectionConfig, Error, ResourceId, SectionName};
 use crate::election::Election;
 use crate::state::Keeping;
-use crate::status::Section;
+use crate::status::{NotReady, Section};
 use crate::telemetry::Metric;
 use command::JobCommand;
 pub use config::{Config, Reading, Whole};
 pub use database::database;
 pub use environment::Environment;
-pub use list::JobList;
-pub use not_listed::not_listed;
 use permission::{Kinds, Permission};
 
 /// A job that the daemon can do.
@@ -115,6 +112,57 @@ pub trait Sections: Any + fmt::Debug + Send + Sync {
     fn wire(&self, wiring: &mut Wiring<'_>);
 }
 
+/// The jobs that a daemon can do, in the order in which their sections are wired and shown.
+#[derive(Clone, Copy)]
+pub struct JobList(&'static [&'static dyn Job]);
+
+impl JobList {
+    pub const fn new(jobs: &'static [&'static dyn Job]) -> Self {
+        Self(jobs)
+    }
+
+    pub fn iter(self) -> impl Iterator<Item = &'static dyn Job> {
+        self.0.iter().copied()
+    }
+
+    /// Reads a configuration file with the environment of this process over it.
+    pub fn load(self, path: &Path) -> Result<Config, Error> {
+        Config::load(path, self.0)
+    }
+
+    /// Reads a TOML text with the given variables over it.
+    pub fn parse(self, text: &str, environment: impl IntoIterator<Item = (String, String)>) -> Result<Config, Error> {
+        Config::parse(text, environment, self.0)
+    }
+
+    /// Reads a document, and collects its faults.
+    pub fn walk(self, root: BTreeMap<String, Node>, faults: &mut Vec<Fault>) -> Config {
+        Config::walk(root, self.0, faults)
+    }
+
+    pub fn metrics(self) -> impl Iterator<Item = &'static Metric> {
+        self.iter().flat_map(Job::metrics)
+    }
+
+    pub fn commands(self) -> impl Iterator<Item = JobCommand> {
+        self.iter().flat_map(Job::commands)
+    }
+
+    /// The message for a configuration without sections.
+    pub fn nothing_runs(self) -> String {
+        let headings: Vec<String> = self.iter().map(heading).collect();
+        let (last, others) = headings
+            .split_last()
+            .map_or((String::new(), String::new()), |(last, others)| (last.clone(), others.join(", ")));
+        format!("nothing will run: the configuration has no section; there can be {others} and {last}")
+    }
+}
+
+/// How a section of a job is written.
+fn heading(job: &dyn Job) -> String {
+    if job.is_list() { format!("[[{}]]", job.key()) } else { format!("[{}]", job.key()) }
+}
+
 /// Wires sections: holds what they share, and collects their reports and actors.
 pub struct Wiring<'w> {
     /// The watches, which all sections share.
@@ -160,4 +208,31 @@ impl<'w> Wiring<'w> {
     pub fn into_parts(self) -> (Vec<Arc<dyn Section>>, Vec<ChildSpec>) {
         (self.sections, self.children)
     }
+}
+
+/// Why these watches have not listed, with a list that fails before one that is in progress; `None` if all have. `knows`
+/// tells whether the section has already taken up a list that has ended: each run begins with lists of its own.
+pub fn not_listed<'w>(
+    watches: impl IntoIterator<Item = &'w Arc<Watch>>,
+    knows: impl Fn(&Arc<Watch>) -> bool,
+) -> Option<NotReady> {
+    let mut in_progress = None;
+    for watch in watches {
+        let id = watch.id();
+        let not_ready = |reason: &str, unreachable| NotReady {
+            reason: format!("{} in cluster {}: {reason}", id.what(), id.cluster),
+            unreachable,
+        };
+        match &*watch.store().listed().borrow() {
+            Listed::Yes if knows(watch) => {}
+            Listed::Yes => {
+                in_progress.get_or_insert_with(|| not_ready("a list is in progress", false));
+            }
+            Listed::No { reason: Some(reason), unreachable } => return Some(not_ready(reason, *unreachable)),
+            Listed::No { reason: None, unreachable } => {
+                in_progress.get_or_insert_with(|| not_ready("the first list is in progress", *unreachable));
+            }
+        }
+    }
+    in_progress
 }
