@@ -9,20 +9,11 @@ use std::sync::Arc;
 use http::HeaderValue;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
-use tokio::sync::watch;
 
 use super::tokens::{ActionScope, Grant, Grants, Namespaces, Role, TokenDigest, digest_of};
 use crate::documents::{Problem, ProblemKind, SlotOwner};
 use crate::http::foreign;
 use crate::job::routes::{Reach, Right, Rights};
-
-/// How callers are recognized.
-#[derive(Clone)]
-pub enum Access {
-    /// Everybody on this machine may do everything.
-    Local,
-    Tokens(watch::Receiver<Arc<Grants>>),
-}
 
 /// Who a request comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,56 +27,39 @@ pub enum Caller {
     },
 }
 
-impl Access {
-    pub fn has_tokens(&self) -> bool {
-        matches!(self, Self::Tokens(_))
-    }
-
-    /// The caller of a request. The problem is 401 without a known token, and 403 where a local caller acts on behalf of another
-    /// party.
-    pub fn caller(&self, request: &Parts) -> Result<Caller, Problem> {
-        match self {
-            Self::Local => match foreign(request) {
-                None => Ok(Caller::Local),
-                Some(what) => Err(Problem::new(
-                    ProblemKind::Forbidden,
-                    format!("without tokens only programs of this machine are served, and the request has {what}"),
-                )),
-            },
-            Self::Tokens(grants) => {
-                let grants = Arc::clone(&grants.borrow());
-                let digest = bearer(request)?;
-                let known = grants.of(&digest).is_some();
-                let unknown = || Problem::new(ProblemKind::Unauthenticated, "the token is not known");
-                if known { Ok(Caller::Bearer { digest, grants }) } else { Err(unknown()) }
-            }
-        }
-    }
-
-    /// Whose token this header has, if it is known. It is asked for requests that were refused.
-    pub fn name_of(&self, authorization: Option<&HeaderValue>) -> Option<String> {
-        let Self::Tokens(grants) = self else { return None };
-        let (digest, grants) = (digest_in(authorization?.as_bytes())?, Arc::clone(&grants.borrow()));
-        let caller = Caller::Bearer { digest, grants };
-        Some(caller.name()).filter(|name| !name.is_empty())
-    }
-
-    /// Completes when the caller may no longer do this. Never, if everybody may.
-    pub async fn lost(&self, caller: &Caller, role: Role, place: ActionScope<'_>) {
-        let (Self::Tokens(grants), Caller::Bearer { digest, .. }) = (self, caller) else {
-            return std::future::pending().await;
-        };
-        let mut grants = grants.clone();
-        let ended =
-            grants.wait_for(|grants| !allow(Some(grants.of(digest).unwrap_or_default()), role, place)).await.is_err();
-        if ended {
-            // The server ends with what reads the file.
-            std::future::pending::<()>().await;
-        }
-    }
-}
-
 impl Caller {
+    /// The caller of a request without tokens; the problem if it acts on behalf of another party.
+    pub fn on_this_machine(request: &Parts) -> Result<Self, Problem> {
+        match foreign(request) {
+            None => Ok(Self::Local),
+            Some(what) => Err(Problem::new(
+                ProblemKind::Forbidden,
+                format!("without tokens only programs of this machine are served, and the request has {what}"),
+            )),
+        }
+    }
+
+    /// The caller whose token a request has; the problem if it has none that these grants know.
+    pub fn with_token(request: &Parts, grants: Arc<Grants>) -> Result<Self, Problem> {
+        let digest = bearer(request)?;
+        let unknown = || Problem::new(ProblemKind::Unauthenticated, "the token is not known");
+        if grants.of(&digest).is_some() { Ok(Self::Bearer { digest, grants }) } else { Err(unknown()) }
+    }
+
+    /// Whose token this header has, if these grants know it.
+    pub fn named(authorization: &HeaderValue, grants: Arc<Grants>) -> Option<String> {
+        let digest = digest_in(authorization.as_bytes())?;
+        Some(Self::Bearer { digest, grants }.name()).filter(|name| !name.is_empty())
+    }
+
+    /// The same caller under other grants.
+    pub fn with(&self, grants: &Arc<Grants>) -> Self {
+        match self {
+            Self::Local => Self::Local,
+            Self::Bearer { digest, .. } => Self::Bearer { digest: *digest, grants: Arc::clone(grants) },
+        }
+    }
+
     /// Whether the caller may do what needs this role at this place.
     pub fn may(&self, role: Role, place: ActionScope<'_>) -> bool {
         allow(self.grants(), role, place)
@@ -211,7 +185,7 @@ mod tests {
 
     #[test]
     fn without_tokens_programs_of_this_machine_are_served_and_nobody_on_whose_behalf_they_ask() {
-        let caller = |host| Access::Local.caller(&head(&[("host", host)]));
+        let caller = |host| Caller::on_this_machine(&head(&[("host", host)]));
         assert_eq!(caller("localhost:7070").ok(), Some(Caller::Local));
         assert_eq!(caller("evil.example").err().map(|problem| problem.kind), Some(ProblemKind::Forbidden));
     }
@@ -225,11 +199,9 @@ mod tests {
         Arc::new(Grants::parse(&text).expect("a grant"))
     }
 
-    #[tokio::test]
-    async fn with_tokens_a_caller_needs_a_known_one_from_anywhere() {
-        let (_file, grants) = watch::channel(grants());
-        let access = Access::Tokens(grants);
-        let caller = |headers: &[(&str, &str)]| access.caller(&head(headers));
+    #[test]
+    fn with_tokens_a_caller_needs_a_known_one_from_anywhere() {
+        let caller = |headers: &[(&str, &str)]| Caller::with_token(&head(headers), grants());
         for known in ["Bearer sesame", "bearer sesame", "BEARER  sesame "] {
             let caller = caller(&[("authorization", known), ("via", "proxy")]).expect("a caller");
             assert!(caller.may(Role::Write, ActionScope::Namespace("team-a")), "{known}");
@@ -247,17 +219,5 @@ mod tests {
         {
             assert_eq!(caller(headers).expect_err("a problem").kind, ProblemKind::Unauthenticated);
         }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_caller_learns_when_a_grant_is_taken_away() {
-        let (file, receiver) = watch::channel(grants());
-        let access = Access::Tokens(receiver);
-        let caller = access.caller(&head(&[("authorization", "Bearer sesame")])).expect("a caller");
-        let lost =
-            |place| tokio::time::timeout(std::time::Duration::from_secs(1), access.lost(&caller, Role::Read, place));
-        assert!(lost(ActionScope::Namespace("team-a")).await.is_err());
-        file.send_replace(Arc::default());
-        assert!(lost(ActionScope::Namespace("team-a")).await.is_ok());
     }
 }

@@ -248,7 +248,7 @@ mod tests {
 
     use super::*;
     use crate::documents::{Author, SlotOwner};
-    use crate::hub::plan::access::Access;
+    use crate::hub::run::access::Access;
     use crate::job::routes::Rights;
 
     fn asked(access: &Access, token: &str, parameters: &[(&str, &str)]) -> Result<Subject, ProblemKind> {

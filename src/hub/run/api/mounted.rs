@@ -82,7 +82,7 @@ pub(in crate::hub) mod tests {
 
     use super::super::tests::{api_mounting, send, tokens};
     use super::*;
-    use crate::hub::plan::access::Access;
+    use crate::hub::run::access::Access;
     use crate::job::routes::{ApiDescription, ApiRoutes, QueryParameter, QueryValue, Reach, Right};
 
     /// What a request said.

@@ -22,8 +22,8 @@ use super::{Api, router};
 use crate::db::DatabaseSource;
 use crate::documents::{self, Keyring, Kind, SchemaState, Store, Tail, Writer};
 use crate::hub::metrics::HubMetrics;
-use crate::hub::plan::access::Access;
 use crate::hub::plan::tokens::{Grants, digest_of};
+use crate::hub::run::access::Access;
 use crate::job::routes::{ApiDescription, ApiRequest, ApiRoute, ApiRoutes, Right};
 
 /// An API whose database refuses connections.
