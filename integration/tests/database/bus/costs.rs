@@ -14,7 +14,7 @@ use crate::bus::world::{LIMIT, World, label, metric, ready, run, stands};
 const READS: &str = "%cross join towline_version s cross join (select cursor from towline_claim%";
 const MOVES: &str = "with moved as (%";
 const LAGS: &str = "select extract(%clock_timestamp() - at)%";
-const OWES: &str = "insert into towline_claim (name, cursor)%";
+const RELISTS: &str = "insert into towline_claim (name, cursor)%";
 
 /// Counts statements of the hub's account.
 struct Statements(Client);
@@ -81,7 +81,7 @@ fn an_event_is_a_message_and_a_batch_is_a_read_and_a_move_of_the_cursor() {
         let (reads, passed) = (statements.calls(READS).await, statements.seconds().await - begun);
         // The notification of a row that the read of each second has found causes another read.
         assert!(reads >= ALONE && float(reads) <= float(3 * ALONE) + passed + 1.0, "{reads} reads in {passed} s");
-        assert_eq!((statements.calls(MOVES).await, statements.calls(OWES).await), (ALONE, 0));
+        assert_eq!((statements.calls(MOVES).await, statements.calls(RELISTS).await), (ALONE, 0));
         assert!((confirmed(&replica).await - before - float(ALONE)).abs() < 0.5);
         received(&mut queue, usize::try_from(ALONE).expect("few")).await;
 
@@ -98,7 +98,7 @@ fn an_event_is_a_message_and_a_batch_is_a_read_and_a_move_of_the_cursor() {
         // The first one may come at once.
         assert!(passed >= float(reads - 1) * 0.95, "{reads} reads in {passed} s");
         assert!(float(lags) <= passed / 5.0 + 1.0 && lags >= 2, "{lags} looks at the lag in {passed} s");
-        assert_eq!((statements.calls(MOVES).await, statements.calls(OWES).await), (0, 0));
+        assert_eq!((statements.calls(MOVES).await, statements.calls(RELISTS).await), (0, 0));
         assert!((confirmed(&replica).await - before).abs() < 0.5);
 
         replica.towline().terminate(LIMIT).await.expect("it ends");
@@ -115,7 +115,7 @@ fn an_event_is_a_message_and_a_batch_is_a_read_and_a_move_of_the_cursor() {
         world.relayed().await;
         let (reads, passed) = (statements.calls(READS).await, statements.seconds().await - begun);
         assert!(reads >= 1 && float(reads) <= passed + 2.0, "{reads} reads in {passed} s");
-        assert_eq!((statements.calls(MOVES).await, statements.calls(OWES).await), (1, 0));
+        assert_eq!((statements.calls(MOVES).await, statements.calls(RELISTS).await), (1, 0));
         received(&mut queue, WAIT).await;
         assert!((confirmed(&replica).await - 300.0).abs() < 0.5);
     });

@@ -15,6 +15,7 @@ use super::media::{self, Media};
 use super::routes::Action;
 use super::{Api, Asked, author};
 use crate::cluster::full_text;
+use crate::config::names::LONGEST_SUBDOMAIN;
 use crate::documents::{
     self, BlockingPool, Body, Cause, Done, Effect, IfMatch, Key, Kind, LargeSlot, Manifest, Operations, Part, Problem,
     ProblemKind, Request, manifests_of_json, manifests_of_yaml, missing_clusters,
@@ -91,7 +92,7 @@ fn wanted(action: Action, media: Media, text: &[u8]) -> Result<documents::Action
 async fn new_key(api: &Api, asked: &Asked<'_>, kind: Kind, (body, slot): (&Body, &LargeSlot)) -> Result<Key, Problem> {
     let key = api.documents.key_of(kind, body, slot).await;
     if let Ok(key) = &key {
-        asked.permit(kind, &key.namespace)?;
+        asked.require(kind, &key.namespace)?;
     }
     key
 }
@@ -114,8 +115,6 @@ const MOST_FAULTS: usize = 1_000;
 const MOST_WARNINGS: usize = 20;
 /// Most clusters of syncsets that are looked for.
 const MOST_REFERENCES: usize = 1_000;
-/// A longer text is no name.
-const LONGEST_NAME: usize = 253;
 
 /// The result of an apply for one document.
 #[derive(Serialize)]
@@ -164,7 +163,8 @@ impl fmt::Display for Named {
 impl Named {
     /// A document that may not be valid.
     fn of(kind: Kind, body: &Body) -> Self {
-        let text = |field| body.text(field).filter(|text| (1..=LONGEST_NAME).contains(&text.len())).map(str::to_owned);
+        let text =
+            |field| body.text(field).filter(|text| (1..=LONGEST_SUBDOMAIN).contains(&text.len())).map(str::to_owned);
         Self { kind: Some(kind.name()), namespace: text("namespace"), name: text("name") }
     }
 }

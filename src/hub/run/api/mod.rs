@@ -35,8 +35,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::super::metrics::{HubMetrics, Route};
-use super::super::plan::access::{Access, Caller};
+use super::super::plan::access::Caller;
 use super::super::plan::tokens::{ActionScope, Role};
+use super::access::Access;
 use super::outages::Outages;
 use super::problem::Refused;
 use super::refusals::Refusals;
@@ -235,14 +236,14 @@ impl Asked<'_> {
     fn key(&self, kind: Kind) -> Result<Key, Problem> {
         let (namespace, name) =
             (self.namespace.as_deref().unwrap_or_default(), self.name.as_deref().unwrap_or_default());
-        self.permit(kind, namespace)?;
+        self.require(kind, namespace)?;
         let key = Key::new(kind, namespace, name);
         let is_possible = is_subdomain(name) && (!kind.is_namespaced() || is_label(namespace));
         if is_possible { Ok(key) } else { Err(not_found(&key)) }
     }
 
     /// The problem if the caller may not do this with documents of a kind in a namespace.
-    fn permit(&self, kind: Kind, namespace: &str) -> Result<(), Problem> {
+    fn require(&self, kind: Kind, namespace: &str) -> Result<(), Problem> {
         let place = if kind.is_namespaced() { ActionScope::Namespace(namespace) } else { ActionScope::Everywhere };
         self.caller.require(self.operation.action.role(), place)
     }
