@@ -86,8 +86,8 @@ pub use syncset_health::HAS_HEALTH;
 pub use tail::{CHANNEL as LOG_CHANNEL, EVERY as LOG_EVERY, Ending, Event, Tail, Watch, WatchQuery};
 pub use template::{Template, TextBudget};
 pub use validate::{
-    FIELD_POINTERS, FieldPointer, HEALTH_WITHIN, IGNORE_FIELDS, PATH_SEGMENT, field_pointers, group_of, health_within,
-    is_directive, is_forbidden_kind, is_kind, is_path_segment, key_of_body, requirements_of,
+    FIELD_POINTERS, FieldPointer, HEALTH_WITHIN, IGNORE_FIELDS, MOST_WAVE_VALUES, PATH_SEGMENT, field_pointers,
+    group_of, health_within, is_directive, is_forbidden_kind, is_kind, is_path_segment, key_of_body, requirements_of,
 };
 pub use work::{
     ClaimLimits, ClaimMix, ClaimOrder, ClaimSlot, ClaimSlots, Counts, Namespaces, RowEnd, Work, WorkConsumer, WorkEnd,

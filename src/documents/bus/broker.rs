@@ -1,18 +1,30 @@
-//! What the parts of this process share of the broker.
+//! What the parts of this process share of the broker, and what they need there. A connection declares what it uses; where that exists with other
+//! arguments, it is not used.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use lapin::options::{ExchangeDeclareOptions, QueueDeclareOptions};
+use lapin::types::{AMQPValue, FieldTable};
+use lapin::{Channel, ExchangeKind};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 
 use super::connection_state::{ConnectionState, Purpose};
-use super::topology;
 use crate::actor::Backoff;
 use crate::amqp::{AmqpSource, Error, Link};
 use crate::cluster::full_text;
+
+/// Where events are published.
+pub(super) const EVENTS: &str = "towline.events";
+/// Clusters that have work.
+pub(super) const WORK: &str = "towline.work.clusters";
+/// How long a hint waits, in milliseconds: by then each worker that had a slot has looked at the database many times.
+const HINT_LASTS: i32 = 60_000;
+/// How many hints wait. Beyond that the oldest is dropped.
+const MOST_HINTS: i32 = 10_000;
 
 /// Between attempts to connect.
 const AGAIN: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
@@ -106,8 +118,8 @@ impl Broker {
         let link = Link::connect(&self.source, "towline check").await?;
         let declared = within(async {
             let channel = link.channel().await?;
-            topology::declare_events(&channel).await?;
-            topology::declare_work(&channel).await
+            declare_events(&channel).await?;
+            declare_work(&channel).await
         });
         let declared = declared.await;
         link.close().await;
@@ -200,6 +212,24 @@ impl Broker {
 async fn within<T>(opened: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     let silent = |_| Error::Silent { within: OPEN_WITHIN };
     timeout(OPEN_WITHIN, opened).await.map_err(silent).flatten()
+}
+
+/// Declares the exchange of events. The channel can't be used after an error.
+pub(super) async fn declare_events(channel: &Channel) -> Result<(), Error> {
+    let durable = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
+    let declared = channel.exchange_declare(EVENTS.into(), ExchangeKind::Topic, durable, FieldTable::default()).await;
+    declared.map_err(Error::of("declare an exchange"))
+}
+
+/// Declares the queue of hints. The channel can't be used after an error.
+pub(super) async fn declare_work(channel: &Channel) -> Result<(), Error> {
+    let mut arguments = FieldTable::default();
+    arguments.insert("x-queue-type".into(), AMQPValue::LongString("quorum".into()));
+    arguments.insert("x-message-ttl".into(), AMQPValue::LongInt(HINT_LASTS));
+    arguments.insert("x-max-length".into(), AMQPValue::LongInt(MOST_HINTS));
+    let durable = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
+    let declared = channel.queue_declare(WORK.into(), durable, arguments).await;
+    declared.map(|_| ()).map_err(Error::of("declare a queue"))
 }
 
 #[cfg(test)]

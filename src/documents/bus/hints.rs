@@ -21,9 +21,8 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::broker::{Broker, Opens, Pauses};
+use super::broker::{Broker, Opens, Pauses, WORK, declare_work};
 use super::connection_state::Purpose;
-use super::topology::{self, WORK};
 use crate::amqp::{Error, Link};
 
 /// How many messages a worker has that it has not taken yet. What waits at a busy worker, others find in the database.
@@ -45,7 +44,7 @@ struct Hints {
 impl Opens for Hints {
     async fn open(link: &Link) -> Result<Self, Error> {
         let channel = link.channel().await?;
-        topology::declare_work(&channel).await?;
+        declare_work(&channel).await?;
         let confirms = channel.confirm_select(ConfirmSelectOptions::default()).await;
         confirms.map_err(Error::of("ask for confirms"))?;
         let limited = channel.basic_qos(PREFETCH, BasicQosOptions::default()).await;

@@ -16,7 +16,6 @@ mod connection_state;
 mod hints;
 mod message;
 mod relay;
-mod topology;
 
 pub use broker::{Broker, BusObserver};
 pub use connection_state::{ConnectionState, Purpose};

@@ -3,7 +3,6 @@
 mod deletion;
 mod precondition;
 mod sealed;
-mod size;
 mod status;
 mod wanted;
 
@@ -13,7 +12,9 @@ use secrecy::ExposeSecret;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
-use super::body::{Body, same_map};
+use super::body::{
+    Body, LARGEST, LARGEST_BUILT, LEVELS, extent_of_map, length_of_text, same_map, too_deep, too_large, too_many_parts,
+};
 use super::document::{Document, Key, Timestamp};
 use super::item::{Change, Expected, Item, Row};
 use super::keyring::{Keyring, NONCE};
@@ -25,6 +26,9 @@ use super::store::Stored;
 pub use precondition::IfMatch;
 use sealed::Edit;
 use wanted::Wanted;
+
+/// Names of the columns, id, versions and times: at most so many bytes in a row of the log.
+const FIXED: usize = 512;
 
 /// What a client wants of a document.
 #[derive(Clone, Debug)]
@@ -233,7 +237,7 @@ impl Deciding<'_> {
         let edit = wanted.edit.or_else(|| key.kind.sealed().map(Edit::empty));
         let sealed = edit.map(|edit| edit.resolve(None, self.request.dry_run, self.context)).transpose()?.flatten();
         let sealed = sealed.map(|sealed| self.seal(&mut document, sealed)).transpose()?;
-        size::check(&document, sealed.as_deref())?;
+        check_size(&document, sealed.as_deref())?;
         let row = Row { sealed, ..Row::of(&document) };
         let mut changes = vec![Change { terms: wanted.terms, ..Change::put(key, Expected::Absent, row) }];
         if key.kind == Kind::Cluster {
@@ -287,7 +291,7 @@ impl Deciding<'_> {
         if !is_own_change && !is_metadata_change {
             return Ok(unchanged(old));
         }
-        size::check(&document, sealed.as_ref().or(present.sealed.as_ref()).map(Vec::as_slice))?;
+        check_size(&document, sealed.as_ref().or(present.sealed.as_ref()).map(Vec::as_slice))?;
         let row = Row { sealed, ..Row::of(&document) };
         let mut change = Change::put(&self.request.key, Expected::Version(old.version), row);
         change.terms = wanted.terms.filter(|_| is_own_change);
@@ -312,6 +316,27 @@ impl Deciding<'_> {
 
 fn unchanged(document: &Document) -> Decision {
     Decision::of(Effect::Unchanged, document.clone(), None)
+}
+
+/// Checks that a document can be stored, and its row of the log be read again.
+fn check_size(document: &Document, sealed: Option<&[u8]>) -> Result<(), Problem> {
+    let (data, status) = (extent_of_map(&document.data), extent_of_map(&document.status));
+    // `data` is one level above its fields in a row; for clients its fields are on the first level, as `status` is.
+    if data.levels > LEVELS || status.levels + 1 > LEVELS {
+        let pointer = if data.levels > LEVELS { "" } else { "/status" };
+        return Err(too_deep(pointer.to_owned()));
+    }
+    if data.built + status.built > LARGEST_BUILT {
+        return Err(too_many_parts());
+    }
+    let texts = |map: &BTreeMap<String, String>| -> usize {
+        map.iter().map(|(key, value)| length_of_text(key) + length_of_text(value) + 4).sum()
+    };
+    let finalizers: usize = document.finalizers.iter().map(|name| length_of_text(name) + 2).sum();
+    let names = length_of_text(&document.name) + length_of_text(&document.namespace);
+    let metadata = FIXED + names + texts(&document.labels) + texts(&document.annotations) + finalizers;
+    let whole = metadata + data.bytes + status.bytes + sealed.map_or(0, <[u8]>::len);
+    if whole > LARGEST { Err(too_large()) } else { Ok(()) }
 }
 
 #[cfg(test)]

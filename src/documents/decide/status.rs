@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::wanted::visible;
-use super::{Action, Context, Decision, Effect, Request, Stored, precondition, sealed, size, unchanged};
+use super::{Action, Context, Decision, Effect, Request, Stored, check_size, precondition, sealed, unchanged};
 use crate::documents::body::{LARGEST, extent, same_map, too_large};
 use crate::documents::cluster_sync;
 use crate::documents::document::Document;
@@ -29,7 +29,7 @@ pub(super) fn decide(present: &Stored, request: &Request, context: &Context<'_>)
         return Ok(unchanged(old));
     }
     let document = Document { status: new, ..old.clone() };
-    size::check(&document, present.sealed.as_deref())?;
+    check_size(&document, present.sealed.as_deref())?;
     let change = Change::put(&request.key, Expected::Version(old.version), Row::of(&document));
     let item = Item::of(context.fresh.request, vec![change]);
     Ok(Decision::of(Effect::Changed, document, Some(item)))

@@ -11,9 +11,8 @@ use tokio::time::timeout;
 use super::plan::{Closures, has_room};
 use super::read::Row;
 use crate::amqp::{Error, Link};
-use crate::documents::bus::broker::Opens;
+use crate::documents::bus::broker::{EVENTS, Opens, declare_events};
 use crate::documents::bus::message::Message;
-use crate::documents::bus::topology::{self, EVENTS};
 use crate::documents::kind::Kind;
 
 /// How long the confirms of what was sent before a failure may take.
@@ -45,7 +44,7 @@ struct Unconfirmed {
 impl Opens for Publisher {
     async fn open(link: &Link) -> Result<Self, Error> {
         let channel = link.channel().await?;
-        topology::declare_events(&channel).await?;
+        declare_events(&channel).await?;
         channel.confirm_select(ConfirmSelectOptions::default()).await.map_err(Error::of("ask for confirms"))?;
         Ok(Self(channel))
     }
