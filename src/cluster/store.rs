@@ -176,14 +176,6 @@ impl Store {
         self.contents.read().objects.0.get(namespace).map_or(0, HashMap::len)
     }
 
-    pub fn len(&self) -> usize {
-        self.contents.read().objects.all().count()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// Whether decisions can be based on it now.
     pub fn is_listed(&self) -> bool {
         *self.listed.borrow() == Listed::Yes

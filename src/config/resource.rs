@@ -20,10 +20,6 @@ pub struct ResourceId {
 }
 
 impl ResourceId {
-    pub fn api_version(&self) -> String {
-        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
-    }
-
     /// `plural.group`, which is the same for all versions of a kind.
     pub fn plural_and_group(&self) -> String {
         if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }
@@ -103,7 +99,6 @@ mod tests {
             (database.plural.as_str(), database.version.as_str(), database.group.as_str()),
             ("databases", "v1beta2", "demo.towline.dev")
         );
-        assert_eq!(database.api_version(), "demo.towline.dev/v1beta2");
         assert_eq!(database.plural_and_group(), "databases.demo.towline.dev");
         assert_eq!(database.to_string(), "databases.v1beta2.demo.towline.dev");
     }
@@ -112,7 +107,6 @@ mod tests {
     fn the_core_group_is_left_out() {
         let config_map: ResourceId = "configmaps.v1".parse().expect("a kind");
         assert_eq!(config_map.group, "");
-        assert_eq!(config_map.api_version(), "v1");
         assert_eq!(config_map.plural_and_group(), "configmaps");
         assert_eq!(config_map.to_string(), "configmaps.v1");
     }

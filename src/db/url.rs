@@ -159,21 +159,12 @@ impl DatabaseUrl {
         let port = self.config.get_ports().first().copied().unwrap_or(5432);
         format!("{host}:{port}/{}", self.config.get_dbname().unwrap_or_default())
     }
-    /// `sslmode`.
-    pub fn tls(&self) -> TlsMode {
-        self.tls
-    }
 
     /// Time limit for connecting: `connect_timeout` once for each host, and once more for TLS and login.
     pub(super) fn longest_connecting(&self) -> Duration {
         let each = self.config.get_connect_timeout().copied().unwrap_or(CONNECT_TIMEOUT);
         let hosts = u32::try_from(self.config.get_hosts().len()).unwrap_or(1).max(1);
         each.saturating_mul(hosts.saturating_add(1))
-    }
-
-    /// `pool_max_conns`: the size of the pool.
-    pub fn max_connections(&self) -> u32 {
-        self.max_connections
     }
 }
 

@@ -88,11 +88,6 @@ impl Election {
         Arc::new(Self { config: config.clone(), identity, leases, view, watch, sections, _demand: demand })
     }
 
-    /// The name of this replica.
-    pub fn identity(&self) -> &str {
-        &self.identity
-    }
-
     fn section_lease(&self, section: &SectionName) -> Option<&Arc<SectionLease>> {
         self.sections.iter().find(|lease| lease.section == *section)
     }

@@ -31,10 +31,6 @@ pub struct Whole<'w> {
     pub daemon: &'w DaemonConfig,
     /// The clusters without faults.
     pub clusters: &'w BTreeMap<ClusterName, ClusterConfig>,
-    /// The path of each section's name in a list: `sync[0].name`.
-    pub names: &'w BTreeMap<String, String>,
-    /// Names that no section of a list may have, and the tables that have them.
-    pub reserved: &'w BTreeMap<String, &'static str>,
     /// The keys of the jobs that the configuration has, with faults or without.
     pub present: &'w [&'static str],
     /// There is no `[election]`, and no section of another job.
@@ -117,12 +113,11 @@ impl Config {
         let reserved = tables.map(|key| (key.replace('_', "-"), key)).collect();
         let mut reading = Reading { clusters: &cluster_names, reserved, names: BTreeMap::new(), faults };
         config.jobs = jobs.iter().zip(nodes).map(|(job, node)| job.read(node, &mut reading)).collect();
-        let (names, reserved) = (reading.names, reading.reserved);
         for job in &config.jobs {
             let has_others = config.sections().count() > job.names().len();
             let is_alone = !elects && !has_others;
             let (daemon, clusters) = (&config.daemon, &config.clusters);
-            let whole = Whole { daemon, clusters, names: &names, reserved: &reserved, present: &present, is_alone };
+            let whole = Whole { daemon, clusters, present: &present, is_alone };
             job.check(&whole, faults);
             if whole.is_alone {
                 config.election = config.election.take().or_else(|| job.election());

@@ -30,7 +30,7 @@ impl Candidate {
 
     /// What the user of the role has of it.
     pub(super) fn leadership(&self) -> Leadership {
-        Leadership { role: self.role, grants: self.grant.subscribe() }
+        Leadership { grants: self.grant.subscribe() }
     }
 
     /// The token of the grant that is held.

@@ -32,7 +32,6 @@ pub struct Holder(Arc<str>);
 /// Shows whether this process fills a role.
 #[derive(Clone)]
 pub struct Leadership {
-    pub(super) role: Role,
     pub(super) grants: watch::Receiver<Option<Grant>>,
 }
 
@@ -92,10 +91,6 @@ impl Grant {
 }
 
 impl Leadership {
-    pub fn role(&self) -> Role {
-        self.role
-    }
-
     pub fn grant(&self) -> Option<Grant> {
         self.grants.borrow().clone().filter(|grant| grant.check().is_ok())
     }

@@ -63,11 +63,6 @@ impl KeyPattern {
         is_match(&self.0, key, value)
     }
 
-    /// The pattern as it was written.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
     /// A pattern that is known to be well formed.
     pub fn known(text: &str) -> Self {
         Self(text.to_owned())

@@ -139,14 +139,6 @@ impl Wanted {
         self.claimants(object).next_back()
     }
 
-    /// The objects that a syncset wants and another one sends.
-    pub fn superseded(&self, position: usize) -> impl Iterator<Item = &ObjectRef> {
-        self.objects
-            .iter()
-            .filter(move |(_, claimants)| claimants.contains(&position) && claimants.last() != Some(&position))
-            .map(|(object, _)| object)
-    }
-
     /// Whether something that does not render could be this object, or be in it: a namespace has objects of other kinds, and a
     /// definition of a kind has all objects of its group.
     pub fn may_want(&self, object: &ObjectRef) -> bool {
