@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::connection::Connection;
 use super::denied_permissions::DeniedPermissions;
-use super::fence::{Claim, Fence, Guard};
+use super::fence::{Claim, Fence, SentUnder};
 use super::identity::Identity;
 use super::limiter::Limiter;
 use super::reach::Reach;
@@ -137,7 +137,7 @@ pub(super) struct Shared {
 #[derive(Clone)]
 pub struct Cluster {
     pub(super) shared: Arc<Shared>,
-    pub(super) guard: Guard,
+    pub(super) sent_under: SentUnder,
     /// The deadline of requests that wait for no others.
     pub(super) urgent: Option<Duration>,
 }
@@ -180,7 +180,7 @@ impl Cluster {
                 denied: DeniedPermissions::default(),
                 reach,
             }),
-            guard: Guard::None,
+            sent_under: SentUnder::None,
             urgent: None,
         }
     }
@@ -188,13 +188,13 @@ impl Cluster {
     /// The same cluster, for requests that are only sent while the fence is open.
     #[must_use]
     pub fn under(&self, fence: &Fence) -> Self {
-        Self { guard: Guard::Fence(fence.clone()), ..self.clone() }
+        Self { sent_under: SentUnder::Fence(fence.clone()), ..self.clone() }
     }
 
     /// The same cluster, for requests that are only sent while this claim holds, if there is one.
     #[must_use]
     pub(super) fn holding(&self, claim: Option<Claim>) -> Self {
-        Self { guard: claim.map_or(Guard::None, Guard::Claim), ..self.clone() }
+        Self { sent_under: claim.map_or(SentUnder::None, SentUnder::Claim), ..self.clone() }
     }
 
     /// The same cluster, for requests that wait for no others and are sent whatever its availability: those on which a
@@ -207,7 +207,7 @@ impl Cluster {
     /// Its connection, for code that talks to the API server directly; under this handle's fence.
     pub fn session(&self) -> Option<Session> {
         let session = self.shared.session.borrow().clone()?;
-        Some(Session { connection: session.connection.guarded(self.guard.clone()), epoch: session.epoch })
+        Some(Session { connection: session.connection.guarded(self.sent_under.clone()), epoch: session.epoch })
     }
 
     /// Its name in the configuration.

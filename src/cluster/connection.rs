@@ -19,7 +19,7 @@ use tower::{BoxError, ServiceExt};
 use super::Verb;
 use super::bearer::Bearer;
 use super::error::{Asked, Cause, Error, NO_STATUS, cautious_message};
-use super::fence::{Claim, Expired, Guard};
+use super::fence::{Claim, Expired, SentUnder};
 use super::reply::{Dated, Readable, Reading, ReplyBudget, Unreadable, Whole};
 use super::request::{Request, Unsendable};
 use super::stack::{self, Answer, LARGEST_REFUSAL, Settings, Transport};
@@ -56,7 +56,7 @@ pub struct Connection {
     name: ClusterName,
     transport: Transport,
     client: Client,
-    guard: Guard,
+    sent_under: SentUnder,
     /// Host and port of the API server.
     address: Arc<str>,
     /// If the kubeconfig was written by a user of an API, the budget for large replies, which all of its owner's clusters share.
@@ -104,14 +104,14 @@ impl Connection {
     fn keeping(name: ClusterName, config: Config, settings: Settings) -> Result<Self, kube::Error> {
         let address = address(&config.cluster_url).into();
         let (transport, client) = stack::connect(config, settings)?;
-        Ok(Self { name, transport, client, guard: Guard::None, address, budget: None })
+        Ok(Self { name, transport, client, sent_under: SentUnder::None, address, budget: None })
     }
 
     /// A connection over the client of a test.
     #[cfg(test)]
     pub(super) fn over(name: ClusterName, client: Client) -> Self {
         let transport = stack::through(client.clone());
-        Self { name, transport, client, guard: Guard::None, address: "test".into(), budget: None }
+        Self { name, transport, client, sent_under: SentUnder::None, address: "test".into(), budget: None }
     }
 
     /// The cluster's name, for errors.
@@ -132,22 +132,22 @@ impl Connection {
     /// The same connection, for requests that are only sent while this claim holds, if there is one.
     #[must_use]
     pub fn holding(&self, claim: Option<Claim>) -> Self {
-        self.guarded(claim.map_or(Guard::None, Guard::Claim))
+        self.guarded(claim.map_or(SentUnder::None, SentUnder::Claim))
     }
 
     fn is_untrusted(&self) -> bool {
         self.budget.is_some()
     }
 
-    pub(super) fn guarded(&self, guard: Guard) -> Self {
-        Self { guard, ..self.clone() }
+    pub(super) fn guarded(&self, sent_under: SentUnder) -> Self {
+        Self { sent_under, ..self.clone() }
     }
 
     /// Kube's client. Its requests are only sent while the fence is open, too.
     pub fn client(&self) -> Client {
-        match self.guard.clone() {
-            Guard::None => self.client.clone(),
-            guard => guarded(self.client.clone(), move || guard.claim()),
+        match self.sent_under.clone() {
+            SentUnder::None => self.client.clone(),
+            sent_under => guarded(self.client.clone(), move || sent_under.claim()),
         }
     }
 
@@ -162,7 +162,7 @@ impl Connection {
         let resource = request.full_resource();
         let name = request.key.name.clone();
         let asked = Asked { cluster: &self.name, verb: request.verb, resource: &resource, name: Some(&name) };
-        let claim = self.guard.claim()?;
+        let claim = self.sent_under.claim()?;
         self.exchange(request.into_message(accept), &asked, deadline, claim, Dated::<Whole<T>>::default()).await
     }
 

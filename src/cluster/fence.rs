@@ -132,14 +132,14 @@ impl Claim {
 
 /// The condition under which a request is sent.
 #[derive(Clone)]
-pub(super) enum Guard {
+pub(super) enum SentUnder {
     None,
     /// The fence is open when the request begins, and that term lasts until it is sent.
     Fence(Fence),
     Claim(Claim),
 }
 
-impl Guard {
+impl SentUnder {
     /// The claim to send a request under, if it needs one.
     pub(super) fn claim(&self) -> Result<Option<Claim>, Expired> {
         match self {

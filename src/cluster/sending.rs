@@ -212,7 +212,7 @@ impl Cluster {
     ) -> Result<R::Read, Error> {
         let request = request.map_err(Unsendable::from);
         let connection = self.ready_connection()?;
-        let claim = self.guard.claim()?;
+        let claim = self.sent_under.claim()?;
         let asked = Asked { cluster: &self.shared.name, verb, resource: path, name: None };
         let deadline = self.urgent.unwrap_or(self.shared.limits.request_timeout);
         if self.shared.reach.is_none() || self.urgent.is_some() {
@@ -232,7 +232,7 @@ impl Cluster {
 
     pub(super) async fn send<T: Readable>(&self, request: Request<'_>, accept: &'static str) -> Result<T, Error> {
         // The claim first: a request that waits below is not sent under the claim of the next term.
-        let claim = self.guard.claim()?;
+        let claim = self.sent_under.claim()?;
         let connection = self.ready_connection()?;
         let full = request.full_resource();
         let (verb, key) = (request.verb, request.key);
@@ -351,7 +351,7 @@ impl Cluster {
     ) -> Exchange<T> {
         let failed = |error: Error| Exchange { sent: Instant::now(), answer: Err(error), skew: None };
         // Before the request waits for its turn: the claim of the next term does not let it through.
-        let claim = match self.guard.claim() {
+        let claim = match self.sent_under.claim() {
             Ok(claim) => claim,
             Err(expired) => return failed(expired.into()),
         };

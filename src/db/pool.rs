@@ -10,7 +10,7 @@ use tokio_postgres::Row;
 use super::Error;
 use super::connection::{Messages, RawConnection};
 use super::manager::Manager;
-use super::rows::{Held, Rows};
+use super::rows::{Lent, Rows};
 use super::session::Session;
 use super::source::{Current, DatabaseSource};
 use super::statement::{Deadline, Param, Text};
@@ -111,8 +111,8 @@ impl Database {
         text: impl Into<Text<'_>>,
         params: &[Param<'_>],
     ) -> Result<Rows<'static>, Error> {
-        let held = Held::Pool(Box::new(self.connection().await?));
-        Rows::ask(held, Deadline::of_rows(self.answer_within), query, text.into(), params).await
+        let lent = Lent::Pool(Box::new(self.connection().await?));
+        Rows::ask(lent, Deadline::of_rows(self.answer_within), query, text.into(), params).await
     }
 
     pub async fn all(
@@ -136,8 +136,8 @@ impl Database {
 
     /// Begins a transaction on a connection of the pool. It must have ended within `limit`.
     pub async fn begin(&self, name: &'static str, limit: Duration) -> Result<Transaction<'static>, Error> {
-        let held = Held::Pool(Box::new(self.connection().await?));
-        Transaction::begin(held, name, limit).await
+        let lent = Lent::Pool(Box::new(self.connection().await?));
+        Transaction::begin(lent, name, limit).await
     }
 
     /// Opens a dedicated connection. `purpose` is appended to the application name that the database shows for it.
@@ -198,7 +198,7 @@ impl Connection {
         text: impl Into<Text<'_>>,
         params: &[Param<'_>],
     ) -> Result<Rows<'_>, Error> {
-        Rows::ask(Held::Own(&mut self.raw), Deadline::of_rows(self.within), query, text.into(), params).await
+        Rows::ask(Lent::Own(&mut self.raw), Deadline::of_rows(self.within), query, text.into(), params).await
     }
 
     pub async fn all(
@@ -227,7 +227,7 @@ impl Connection {
 
     /// Begins a transaction that must have ended within `limit`.
     pub async fn begin(&mut self, name: &'static str, limit: Duration) -> Result<Transaction<'_>, Error> {
-        Transaction::begin(Held::Own(&mut self.raw), name, limit).await
+        Transaction::begin(Lent::Own(&mut self.raw), name, limit).await
     }
 }
 

@@ -19,7 +19,7 @@ use crate::telemetry;
 const ROLL_BACK_WITHIN: Duration = Duration::from_secs(5);
 
 /// A connection for as long as a statement or a transaction needs it.
-pub(super) enum Held<'c> {
+pub(super) enum Lent<'c> {
     /// Returns to the pool when it is dropped.
     Pool(Box<PooledConnection<'static, Manager>>),
     /// A dedicated connection.
@@ -28,7 +28,7 @@ pub(super) enum Held<'c> {
     Shared(&'c Client),
 }
 
-impl Held<'_> {
+impl Lent<'_> {
     pub(super) fn client(&self) -> &Client {
         match self {
             Self::Pool(connection) => &connection.client,
@@ -46,11 +46,11 @@ impl Held<'_> {
     }
 
     /// Lends the connection for a shorter time.
-    pub(super) fn lend(&mut self) -> Held<'_> {
+    pub(super) fn lend(&mut self) -> Lent<'_> {
         match self {
-            Self::Pool(connection) => Held::Own(connection),
-            Self::Own(connection) => Held::Own(connection),
-            Self::Shared(client) => Held::Shared(client),
+            Self::Pool(connection) => Lent::Own(connection),
+            Self::Own(connection) => Lent::Own(connection),
+            Self::Shared(client) => Lent::Shared(client),
         }
     }
 
@@ -126,29 +126,29 @@ pub struct Rows<'c> {
     begun: Instant,
     deadline: Deadline,
     stream: Pin<Box<RowStream>>,
-    held: Held<'c>,
+    lent: Lent<'c>,
 }
 
 impl<'c> Rows<'c> {
     /// Sends a statement on a connection.
     pub(super) async fn ask(
-        mut held: Held<'c>,
+        mut lent: Lent<'c>,
         deadline: Deadline,
         query: &'static str,
         text: Text<'_>,
         params: &[Param<'_>],
     ) -> Result<Rows<'c>, Error> {
         let begun = Instant::now();
-        held.begins(query)?;
-        let sent = deadline.keep(query, held.send(query, text, params)).await;
+        lent.begins(query)?;
+        let sent = deadline.keep(query, lent.send(query, text, params)).await;
         match sent {
-            Ok(Ok(stream)) => Ok(Rows { query, begun, deadline, stream: Box::pin(stream), held }),
+            Ok(Ok(stream)) => Ok(Rows { query, begun, deadline, stream: Box::pin(stream), lent }),
             Ok(Err(error)) => {
-                held.failed();
+                lent.failed();
                 Err(error)
             }
             Err(silent) => {
-                held.cancel();
+                lent.cancel();
                 Err(silent)
             }
         }
@@ -159,16 +159,16 @@ impl<'c> Rows<'c> {
         match self.deadline.keep(self.query, self.stream.next()).await {
             Ok(Some(Ok(row))) => Ok(Some(row)),
             Ok(Some(Err(error))) => {
-                self.held.failed();
+                self.lent.failed();
                 Err(Error::of_statement(self.query, error))
             }
             Ok(None) => {
-                self.held.ends();
+                self.lent.ends();
                 telemetry::db_query(self.query, self.begun.elapsed());
                 Ok(None)
             }
             Err(silent) => {
-                self.held.cancel();
+                self.lent.cancel();
                 Err(silent)
             }
         }

@@ -9,7 +9,7 @@ use futures::StreamExt;
 use tokio_postgres::{Client, Row};
 
 use super::Error;
-use super::rows::{Held, Rows};
+use super::rows::{Lent, Rows};
 use super::statement::{Deadline, Param, Text, send};
 
 /// The half that sends statements.
@@ -58,7 +58,7 @@ impl Session {
     /// Sends a statement and streams its rows, each before the deadline. `query` names it in metrics and errors.
     pub async fn stream(&self, query: &'static str, text: &str, params: &[Param<'_>]) -> Result<Rows<'_>, Error> {
         let deadline = Deadline::of_rows(self.within + GRACE);
-        Rows::ask(Held::Shared(&self.client), deadline, query, Text::Once(text), params).await
+        Rows::ask(Lent::Shared(&self.client), deadline, query, Text::Once(text), params).await
     }
 
     /// Fails when no answer arrives although the server should have cancelled the statement: the session is unusable then.

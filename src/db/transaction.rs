@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio_postgres::Row;
 
 use super::Error;
-use super::rows::{Held, Rows};
+use super::rows::{Lent, Rows};
 use super::statement::{Deadline, Param, Text};
 
 /// A transaction with the server's default isolation level. Dropping it before [`Transaction::commit`] rolls it back. Its
@@ -13,18 +13,18 @@ use super::statement::{Deadline, Param, Text};
 /// out).
 pub struct Transaction<'c> {
     /// None after the transaction has ended.
-    held: Option<Held<'c>>,
+    lent: Option<Lent<'c>>,
     name: &'static str,
     deadline: Deadline,
 }
 
 impl<'c> Transaction<'c> {
     /// All statements, including the commit, must have ended within `limit`.
-    pub(super) async fn begin(mut held: Held<'c>, name: &'static str, limit: Duration) -> Result<Self, Error> {
-        if let Some(connection) = held.raw() {
+    pub(super) async fn begin(mut lent: Lent<'c>, name: &'static str, limit: Duration) -> Result<Self, Error> {
+        if let Some(connection) = lent.raw() {
             connection.has_failed = false;
         }
-        let mut transaction = Self { held: Some(held), name, deadline: Deadline::of_transaction(limit) };
+        let mut transaction = Self { lent: Some(lent), name, deadline: Deadline::of_transaction(limit) };
         transaction.run("begin", "BEGIN").await?;
         Ok(transaction)
     }
@@ -37,8 +37,8 @@ impl<'c> Transaction<'c> {
         params: &[Param<'_>],
     ) -> Result<Rows<'_>, Error> {
         let deadline = self.deadline;
-        let Some(held) = &mut self.held else { return Err(Error::RolledBack { name: self.name }) };
-        Rows::ask(held.lend(), deadline, query, text.into(), params).await
+        let Some(lent) = &mut self.lent else { return Err(Error::RolledBack { name: self.name }) };
+        Rows::ask(lent.lend(), deadline, query, text.into(), params).await
     }
 
     pub async fn all(
@@ -63,7 +63,7 @@ impl<'c> Transaction<'c> {
     /// Runs statements, one after the other, without parameters and results.
     pub async fn run(&mut self, query: &'static str, text: &str) -> Result<(), Error> {
         let deadline = self.deadline;
-        match self.held.as_mut().and_then(Held::raw) {
+        match self.lent.as_mut().and_then(Lent::raw) {
             Some(connection) => connection.run(query, text, deadline).await,
             None => Err(Error::RolledBack { name: self.name }),
         }
@@ -72,7 +72,7 @@ impl<'c> Transaction<'c> {
     /// Commits. If the answer is lost or late, the outcome is unknown. After a failed statement the transaction is rolled
     /// back instead, and `commit` returns an error.
     pub async fn commit(mut self) -> Result<(), Error> {
-        let unread = self.held.as_mut().and_then(Held::raw).is_some_and(|connection| connection.is_busy);
+        let unread = self.lent.as_mut().and_then(Lent::raw).is_some_and(|connection| connection.is_busy);
         if unread {
             // The unread rest of the answer may be an error.
             let name = self.name;
@@ -80,28 +80,28 @@ impl<'c> Transaction<'c> {
             return Err(Error::RolledBack { name });
         }
         // The server would answer COMMIT with a rollback, without an error.
-        if self.held.as_mut().and_then(Held::raw).is_some_and(|connection| connection.has_failed) {
+        if self.lent.as_mut().and_then(Lent::raw).is_some_and(|connection| connection.has_failed) {
             let name = self.name;
             self.rollback().await?;
             return Err(Error::RolledBack { name });
         }
         self.run("commit", "COMMIT").await?;
-        self.held = None;
+        self.lent = None;
         Ok(())
     }
 
     /// Rolls back. The connection can be used again at once.
     pub async fn rollback(mut self) -> Result<(), Error> {
         self.run("rollback", "ROLLBACK").await?;
-        self.held = None;
+        self.lent = None;
         Ok(())
     }
 }
 
 impl Drop for Transaction<'_> {
     fn drop(&mut self) {
-        if let Some(held) = self.held.take() {
-            held.roll_back();
+        if let Some(lent) = self.lent.take() {
+            lent.roll_back();
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::content::{Daemon, Document, SectionState, Unreadable, is_zero};
+use super::content::{Daemon, Document, StoredState, Unreadable, is_zero};
 
 /// How far the state is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub(super) struct CachedState {
     phase: Phase,
     /// The object as it was last read or written.
     base: Document,
-    current: SectionState,
+    current: StoredState,
     /// The object's version; `None` if there is no object.
     version: Option<Arc<str>>,
     /// The set of credentials that it was read with. Another one may lead to another cluster.
@@ -115,7 +115,7 @@ impl CachedState {
             memory_only,
             phase: Phase::Loading,
             base: Document::default(),
-            current: SectionState::default(),
+            current: StoredState::default(),
             version: None,
             epoch: None,
             changes: 0,
@@ -132,7 +132,7 @@ impl CachedState {
         }
     }
 
-    pub(super) fn current(&self) -> &SectionState {
+    pub(super) fn current(&self) -> &StoredState {
         &self.current
     }
 
@@ -145,7 +145,7 @@ impl CachedState {
         self.undone = 0;
         if !keep_changes {
             self.base = Document::default();
-            self.current = SectionState::default();
+            self.current = StoredState::default();
             self.version = None;
             if self.has_unstored() {
                 self.lost = (self.stored, self.changes);
@@ -169,7 +169,7 @@ impl CachedState {
     }
 
     /// Changes the state. Returns the closure's result, and whether anything has changed.
-    pub(super) fn change<T>(&mut self, change: impl FnOnce(&mut SectionState) -> T) -> (T, bool) {
+    pub(super) fn change<T>(&mut self, change: impl FnOnce(&mut StoredState) -> T) -> (T, bool) {
         let before = self.current.clone();
         let result = change(&mut self.current);
         let is_changed = self.current != before;
@@ -241,7 +241,7 @@ impl CachedState {
         if self.is_held || !self.has_unstored() {
             return None;
         }
-        let signed = SectionState { daemon: Some(self.ours.clone()), ..self.current.clone() };
+        let signed = StoredState { daemon: Some(self.ours.clone()), ..self.current.clone() };
         let text = self.base.with_changes(&self.base.known, &signed).to_string();
         Some(Write { text, version: self.version.clone(), changes: self.changes })
     }

@@ -17,7 +17,7 @@ pub(super) const LONGEST: usize = 256 * 1024;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct SectionState {
+pub struct StoredState {
     /// The daemon that wrote it last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub daemon: Option<Daemon>,
@@ -129,7 +129,7 @@ pub(super) enum Unreadable {
 /// A state as it was read, with the fields that this release does not know.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Document {
-    pub(super) known: SectionState,
+    pub(super) known: StoredState,
     /// All fields.
     raw: Map<String, Value>,
 }
@@ -149,14 +149,14 @@ impl Document {
     }
 
     /// This document with the changes from `base` to `current`.
-    pub(super) fn with_changes(&self, base: &SectionState, current: &SectionState) -> Value {
+    pub(super) fn with_changes(&self, base: &StoredState, current: &StoredState) -> Value {
         let mut raw = self.raw.clone();
         raw.insert("version".into(), VERSION.into());
         merge(plain(base), plain(current), Value::Object(raw))
     }
 }
 
-fn plain(state: &SectionState) -> Value {
+fn plain(state: &StoredState) -> Value {
     // A struct of plain values always serializes.
     serde_json::to_value(state).unwrap_or_default()
 }

@@ -1,7 +1,7 @@
 //! What a section remembers beyond its process: one small `ConfigMap` for each section, in the local cluster for resource
 //! sync, on the hub for status sync.
 //!
-//! [`content`] is what it says ([`SectionState`]) and how two versions of it are merged, and [`cached`] is the copy in memory
+//! [`content`] is what it says ([`StoredState`]) and how two versions of it are merged, and [`cached`] is the copy in memory
 //! with the changes that are not stored yet; both are pure. [`object`] sends the requests for the `ConfigMap`. [`store`] owns
 //! a section's state: the section reads it with [`StateStore::look`] and changes it with [`StateStore::change`], and one actor
 //! ([`run`]) reads the object when the section starts and writes it after changes. [`Keeping`] says where the objects are and

@@ -10,7 +10,7 @@ use tokio::sync::{Notify, watch};
 
 use super::Keeping;
 use super::cached::{CachedState, Loaded, StateReport};
-use super::content::{Document, SectionState, Unreadable};
+use super::content::{Document, StoredState, Unreadable};
 use super::object::{self, Foreign, Read};
 use crate::cluster::{Cause, Cluster, Error};
 use crate::config::SectionName;
@@ -100,18 +100,18 @@ impl StateStore {
 
     /// A copy of the state.
     #[cfg(test)]
-    pub fn current(&self) -> SectionState {
-        self.look(SectionState::clone)
+    pub fn current(&self) -> StoredState {
+        self.look(StoredState::clone)
     }
 
     /// Reads from the state without a copy. The closure must not call the store.
-    pub fn look<T>(&self, look: impl FnOnce(&SectionState) -> T) -> T {
+    pub fn look<T>(&self, look: impl FnOnce(&StoredState) -> T) -> T {
         look(self.state.borrow().current())
     }
 
     /// Changes the state, and returns the closure's result; the actor writes it later. A call that changes nothing causes no
     /// write. The closure must not call the store.
-    pub fn change<T>(&self, change: impl FnOnce(&mut SectionState) -> T) -> T {
+    pub fn change<T>(&self, change: impl FnOnce(&mut StoredState) -> T) -> T {
         let (result, is_changed) = self.update(|state| state.change(change));
         if is_changed {
             self.write_due.notify_one();

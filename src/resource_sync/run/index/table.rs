@@ -13,7 +13,7 @@ use crate::resource_sync::plan::names::PairKey;
 use crate::resource_sync::plan::server_result::ServerResult;
 use crate::resource_sync::plan::step::LeftOut;
 use crate::resource_sync::plan::waits::Waits;
-use crate::status::ObjectState as PairState;
+use crate::status::ObjectState;
 
 /// A failed step, as it is reported once.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub(crate) struct Pair {
     /// The API servers' results of our writes.
     pub(crate) server_result: ServerResult,
     /// Its state after the last run; [`Table::shown`] is the state to report.
-    pub(crate) state: PairState,
+    pub(crate) state: ObjectState,
     /// Since when it is in this state.
     pub(crate) state_since: Instant,
     /// Why it is not in step, where that is known.
@@ -65,7 +65,7 @@ impl Pair {
     fn new(now: Instant) -> Self {
         Self {
             server_result: ServerResult::default(),
-            state: PairState::Pending,
+            state: ObjectState::Pending,
             state_since: now,
             waits: None,
             spec_since: None,
@@ -116,11 +116,11 @@ impl Table {
 
     /// The state to report of a pair, and since when. A pair that was in step and has changed since is pending, and so is one that is in
     /// step only until another client undoes the last write.
-    pub(crate) fn shown(&self, key: &PairKey, pair: &Pair, now: Instant) -> (PairState, Instant) {
+    pub(crate) fn shown(&self, key: &PairKey, pair: &Pair, now: Instant) -> (ObjectState, Instant) {
         let changed = pair.spec_since.into_iter().chain(pair.status_since).min();
         match (pair.state, self.conflicts.contended_since(key, None, now), changed) {
-            (PairState::InStep | PairState::Pending, Some(contended), _) => (PairState::Pending, contended),
-            (PairState::InStep, None, Some(changed)) => (PairState::Pending, changed),
+            (ObjectState::InStep | ObjectState::Pending, Some(contended), _) => (ObjectState::Pending, contended),
+            (ObjectState::InStep, None, Some(changed)) => (ObjectState::Pending, changed),
             (state, ..) => (state, pair.state_since),
         }
     }
@@ -173,7 +173,7 @@ impl Table {
     pub(crate) fn ended(
         &mut self,
         key: &PairKey,
-        state: PairState,
+        state: ObjectState,
         looked: Instant,
         waits: Option<Waits>,
         now: Instant,
@@ -181,8 +181,8 @@ impl Table {
         let pair = self.pair(key, now);
         // Between two failures a pair may wait for a cache, for example, which does not make the failure younger.
         pair.failing_since = match state {
-            PairState::Failing => Some(pair.failing_since.unwrap_or(now)),
-            PairState::Pending => pair.failing_since,
+            ObjectState::Failing => Some(pair.failing_since.unwrap_or(now)),
+            ObjectState::Pending => pair.failing_since,
             _ => None,
         };
         if pair.state != state {
@@ -190,7 +190,7 @@ impl Table {
             pair.state_since = pair.failing_since.unwrap_or(now);
         }
         pair.waits = waits.map(Box::new);
-        if state == PairState::InStep {
+        if state == ObjectState::InStep {
             for since in [&mut pair.spec_since, &mut pair.status_since] {
                 *since = since.filter(|since| *since > looked);
             }
@@ -215,7 +215,7 @@ impl Table {
 
     /// How long the oldest change has waited, in each direction.
     pub(crate) fn oldest_pending(&self, now: Instant) -> Lags {
-        let waits = |pair: &Pair| pair.state != PairState::Paused;
+        let waits = |pair: &Pair| pair.state != ObjectState::Paused;
         let oldest = |direction: Direction| {
             let changed = self.pairs.values().filter(|pair| waits(pair)).filter_map(|pair| match direction {
                 Direction::Spec => pair.spec_since,
@@ -314,7 +314,7 @@ mod tests {
     use crate::resource_sync::plan::step::Contended;
 
     /// The state that is shown of a pair, and since when.
-    fn shown(table: &mut Table, key: &PairKey, now: Instant) -> (PairState, Instant) {
+    fn shown(table: &mut Table, key: &PairKey, now: Instant) -> (ObjectState, Instant) {
         table.pair(key, now);
         table.shown(key, table.get(key).unwrap(), now)
     }
@@ -343,14 +343,14 @@ mod tests {
         let key = PairKey::alike("n", "a");
         let start = Instant::now();
         table.pair(&key, start).spec_since = Some(start);
-        table.ended(&key, PairState::Failing, start, None, start);
+        table.ended(&key, ObjectState::Failing, start, None, start);
         assert_eq!(table.oldest_pending(start + Duration::from_secs(2)).spec, Some(Duration::from_secs(2)));
         assert_eq!(table.spec_written(&key, start + Duration::from_secs(3)), Some(Duration::from_secs(3)));
         assert_eq!(table.spec_written(&key, start + Duration::from_secs(4)), None, "an echo is no change");
         table.pair(&key, start).status_since = Some(start);
-        table.ended(&key, PairState::InStep, start, None, start);
+        table.ended(&key, ObjectState::InStep, start, None, start);
         assert_eq!(table.oldest_pending(start), Lags::default());
-        assert_eq!(shown(&mut table, &key, start).0, PairState::InStep);
+        assert_eq!(shown(&mut table, &key, start).0, ObjectState::InStep);
     }
 
     #[tokio::test(start_paused = true)]
@@ -358,15 +358,15 @@ mod tests {
         let mut table = Table::default();
         let key = PairKey::alike("n", "a");
         let start = Instant::now();
-        table.ended(&key, PairState::InStep, start, None, start);
+        table.ended(&key, ObjectState::InStep, start, None, start);
         let changed = start + Duration::from_secs(1);
         table.pair(&key, start).spec_since = Some(changed);
-        assert_eq!(shown(&mut table, &key, start), (PairState::Pending, changed));
+        assert_eq!(shown(&mut table, &key, start), (ObjectState::Pending, changed));
         // One that had looked before does not know of it.
-        table.ended(&key, PairState::InStep, start, None, start);
-        assert_eq!(shown(&mut table, &key, start).0, PairState::Pending);
-        table.ended(&key, PairState::InStep, changed, None, changed);
-        assert_eq!(shown(&mut table, &key, start).0, PairState::InStep);
+        table.ended(&key, ObjectState::InStep, start, None, start);
+        assert_eq!(shown(&mut table, &key, start).0, ObjectState::Pending);
+        table.ended(&key, ObjectState::InStep, changed, None, changed);
+        assert_eq!(shown(&mut table, &key, start).0, ObjectState::InStep);
     }
 
     #[tokio::test(start_paused = true)]
@@ -378,28 +378,28 @@ mod tests {
         for round in 1..5 {
             // The write puts the pair in step until the other client undoes it.
             assert!(!rewrite(&mut table, &key, &Contended::Content, at(30 * round)), "it is told once");
-            table.ended(&key, PairState::InStep, at(30 * round), None, at(30 * round));
+            table.ended(&key, ObjectState::InStep, at(30 * round), None, at(30 * round));
             let seen = at(30 * round + 20);
-            assert_eq!(shown(&mut table, &key, seen), (PairState::Pending, start));
+            assert_eq!(shown(&mut table, &key, seen), (ObjectState::Pending, start));
             assert_eq!(table.oldest_pending(seen).spec, Some(seen - start));
             assert_eq!(table.oldest_pending(seen).status, None);
             // Left out until half a minute is over.
-            table.ended(&key, PairState::Pending, seen, None, seen);
+            table.ended(&key, ObjectState::Pending, seen, None, seen);
         }
         // Another part, which comes later and lasts longer.
         assert_eq!(contend(&mut table, &key, &Contended::Status, at(140)), told_once);
         let cause = table.conflicts.cause(&key, at(140));
         assert_eq!(cause.as_deref(), Some("kubectl keeps changing spec.size; kubectl keeps changing spec.size"));
-        assert_eq!(shown(&mut table, &key, at(179)), (PairState::Pending, start));
-        table.ended(&key, PairState::InStep, at(180), None, at(180));
-        assert_eq!(shown(&mut table, &key, at(180)), (PairState::Pending, at(140)));
+        assert_eq!(shown(&mut table, &key, at(179)), (ObjectState::Pending, start));
+        table.ended(&key, ObjectState::InStep, at(180), None, at(180));
+        assert_eq!(shown(&mut table, &key, at(180)), (ObjectState::Pending, at(140)));
         assert_eq!(table.conflicts.cause(&key, at(180)).as_deref(), Some("kubectl keeps changing spec.size"));
         assert_eq!(table.oldest_pending(at(180)), Lags { spec: None, status: Some(at(180) - at(140)) });
-        assert_eq!(shown(&mut table, &key, at(199)).0, PairState::Pending);
-        assert_eq!(shown(&mut table, &key, at(200)).0, PairState::InStep);
+        assert_eq!(shown(&mut table, &key, at(199)).0, ObjectState::Pending);
+        assert_eq!(shown(&mut table, &key, at(200)).0, ObjectState::InStep);
         assert_eq!(table.conflicts.cause(&key, at(200)), None);
         assert_eq!(contend(&mut table, &key, &Contended::Content, at(300)), told_once, "told again");
-        assert_eq!(shown(&mut table, &key, at(301)), (PairState::Pending, at(300)));
+        assert_eq!(shown(&mut table, &key, at(301)), (ObjectState::Pending, at(300)));
     }
 
     #[tokio::test(start_paused = true)]
@@ -414,7 +414,7 @@ mod tests {
                 table.forget(&key, at(30 * round + 1)),
                 Some(WITHIN.checked_sub(Duration::from_secs(1)).unwrap())
             );
-            assert_eq!(shown(&mut table, &key, at(30 * round + 1)), (PairState::Pending, start));
+            assert_eq!(shown(&mut table, &key, at(30 * round + 1)), (ObjectState::Pending, start));
             assert_eq!(table.oldest_pending(at(30 * round + 1)).status, None, "nothing is left to write");
             assert!(!rewrite(&mut table, &key, &deletion, at(30 * round + 30)), "it is told once");
         }
@@ -426,13 +426,13 @@ mod tests {
     async fn a_failing_pair_keeps_its_age_over_what_happens_between_two_failures() {
         let (mut table, key, start) = (Table::default(), PairKey::alike("n", "a"), Instant::now());
         for second in 1..20 {
-            let state = if second % 3 == 0 { PairState::Pending } else { PairState::Failing };
+            let state = if second % 3 == 0 { ObjectState::Pending } else { ObjectState::Failing };
             let now = start + Duration::from_secs(second);
             table.ended(&key, state, now, None, now);
             assert_eq!(shown(&mut table, &key, now), (state, start + Duration::from_secs(1)));
             assert_eq!(table.longest_failing(now), Some(Duration::from_secs(second - 1)));
         }
-        table.ended(&key, PairState::InStep, start, None, start);
+        table.ended(&key, ObjectState::InStep, start, None, start);
         assert_eq!(table.longest_failing(start), None);
     }
 

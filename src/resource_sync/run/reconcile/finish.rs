@@ -18,7 +18,7 @@ use crate::resource_sync::run::index::table::Failure;
 use crate::resource_sync::run::index::unkept::UnkeptFields;
 use crate::resource_sync::run::section::Mode;
 use crate::resource_sync::run::section::events::PairEvent;
-use crate::status::ObjectState as PairState;
+use crate::status::ObjectState;
 
 /// A pair that waits for the end of a terminating namespace checks again after this, should its watch not show it before.
 const NAMESPACE_RECHECK: Duration = Duration::from_secs(5);
@@ -33,28 +33,28 @@ impl PairRun<'_> {
             End::Held => {
                 let change = section.index(|index| index.guard.changes.change_to(key));
                 waits = Some(Waits::held(change, section.config()));
-                (PairState::Held, Outcome::RetryAfter(GUARD_RECHECK))
+                (ObjectState::Held, Outcome::RetryAfter(GUARD_RECHECK))
             }
             End::Later(state, after) => (state, after.map_or(Outcome::Wait, Outcome::RetryAfter)),
-            End::Contended(left) => (PairState::Pending, Outcome::RetryAfter(left)),
+            End::Contended(left) => (ObjectState::Pending, Outcome::RetryAfter(left)),
             End::Circles => {
                 let reason = "the two sides do not settle".to_owned();
                 waits = Some(Waits::circles(&reason));
                 self.record_failures(vec![Failure { key: key.local.clone(), step: "plan", kind: "circles", reason }]);
-                (PairState::Failing, Outcome::Retry)
+                (ObjectState::Failing, Outcome::Retry)
             }
             // Not a failure: the next holder of the section begins with a list.
-            End::Failed(_, Error::LeaseExpired(_)) => (PairState::Pending, Outcome::Wait),
+            End::Failed(_, Error::LeaseExpired(_)) => (ObjectState::Pending, Outcome::Wait),
             // Not a failure: the pair waits until the namespace is gone.
             End::Failed(_, Error::NamespaceTerminating { .. }) => {
-                (PairState::Pending, Outcome::RetryAfter(NAMESPACE_RECHECK))
+                (ObjectState::Pending, Outcome::RetryAfter(NAMESPACE_RECHECK))
             }
             End::Failed(step, error) => match error.retry() {
                 // The cache is behind and will catch up, which is no failure.
-                Retry::Reread if !is_missing_secret(step, &error) => (PairState::Pending, Outcome::Retry),
+                Retry::Reread if !is_missing_secret(step, &error) => (ObjectState::Pending, Outcome::Retry),
                 Retry::WhenAvailable => {
                     section.park(key.clone());
-                    (PairState::Pending, if section.is_available() { Outcome::Retry } else { Outcome::Wait })
+                    (ObjectState::Pending, if section.is_available() { Outcome::Retry } else { Outcome::Wait })
                 }
                 retry => {
                     let beside = std::mem::take(&mut self.failed);
@@ -76,7 +76,7 @@ impl PairRun<'_> {
                         .chain(beside.iter().map(|(_, error)| error.retry()))
                         .map(|retry| self.outcome(retry))
                         .reduce(|one, other| if one == Outcome::Wait { other } else { one });
-                    (PairState::Failing, outcome.unwrap_or(Outcome::Retry))
+                    (ObjectState::Failing, outcome.unwrap_or(Outcome::Retry))
                 }
             },
         };
@@ -101,9 +101,9 @@ impl PairRun<'_> {
     fn rested(&self, rest: Rest) -> Outcome {
         let (section, key, observed, now) = (self.section, self.key, &self.observed, Instant::now());
         let state = match rest {
-            Rest::InStep => PairState::InStep,
-            Rest::Paused => PairState::Paused,
-            Rest::Contended => PairState::Pending,
+            Rest::InStep => ObjectState::InStep,
+            Rest::Paused => ObjectState::Paused,
+            Rest::Contended => ObjectState::Pending,
             Rest::LeftOut(why) => {
                 let (is_new, calm_in) = section.index(|index| index.table.leave_out(key, why, now));
                 if is_new {
@@ -111,12 +111,12 @@ impl PairRun<'_> {
                 }
                 return calm_in.map_or(Outcome::Done, Outcome::RetryAfter);
             }
-            Rest::LocalTerminating | Rest::NamespaceTerminating => PairState::Deleting,
-            Rest::Existing => PairState::Existing,
-            Rest::MappingChanged => PairState::MappingChanged,
-            Rest::Circle => PairState::Circle,
-            Rest::OtherCluster => PairState::OtherCluster,
-            Rest::Unclaimed(unproven) if unproven != Unproven::Unmarked => PairState::Unclaimed,
+            Rest::LocalTerminating | Rest::NamespaceTerminating => ObjectState::Deleting,
+            Rest::Existing => ObjectState::Existing,
+            Rest::MappingChanged => ObjectState::MappingChanged,
+            Rest::Circle => ObjectState::Circle,
+            Rest::OtherCluster => ObjectState::OtherCluster,
+            Rest::Unclaimed(unproven) if unproven != Unproven::Unmarked => ObjectState::Unclaimed,
             Rest::Unclaimed(_) | Rest::Gone => return self.gone(rest),
         };
         if let Some(waits) = Waits::left_alone(rest, observed, section.config(), section.policy()) {
@@ -135,19 +135,19 @@ impl PairRun<'_> {
             return Outcome::Done;
         }
         let waits = match state {
-            PairState::Deleting => Some(Waits::deleting(rest, observed, section.config())),
-            PairState::Paused => Some(Waits::paused(observed, section.config(), section.policy())),
+            ObjectState::Deleting => Some(Waits::deleting(rest, observed, section.config())),
+            ObjectState::Paused => Some(Waits::paused(observed, section.config(), section.policy())),
             _ => None,
         };
         let before = section.index(|index| index.rested(key, state, self.observed_at, waits, now));
         if let Some(local) = observed.local.as_deref().filter(|_| before.local_was_there) {
             section.object_made_by_other_daemon(local);
         }
-        if let (PairState::InStep, true, Some(local)) = (state, before.had_failed, &observed.local) {
+        if let (ObjectState::InStep, true, Some(local)) = (state, before.had_failed, &observed.local) {
             section.emit_event(PairEvent::synced(local));
         }
         self.report_unkept_fields(&before.unkept);
-        if state == PairState::Paused && before.state != PairState::Paused {
+        if state == ObjectState::Paused && before.state != ObjectState::Paused {
             self.report_pause();
         }
         Outcome::Done
@@ -162,7 +162,7 @@ impl PairRun<'_> {
         let waits = is_held.then(|| Waits::deleting(rest, observed, section.config()));
         let (calm_in, is_freed) = section.index(|index| {
             let calm_in = if waits.is_some() {
-                index.table.ended(key, PairState::Deleting, self.observed_at, waits, now);
+                index.table.ended(key, ObjectState::Deleting, self.observed_at, waits, now);
                 None
             } else {
                 index.table.forget(key, now)

@@ -14,7 +14,7 @@ use crate::resource_sync::plan::observed::{Absence, Remote};
 use crate::resource_sync::plan::step::Rest;
 use crate::resource_sync::run::index::expectations::CATCH_UP;
 use crate::resource_sync::run::section::Section;
-use crate::status::ObjectState as PairState;
+use crate::status::ObjectState;
 
 /// A run that can't decide before the end of a list is repeated after this.
 pub(crate) const LISTING_RECHECK: Duration = Duration::from_secs(1);
@@ -22,7 +22,7 @@ pub(crate) const LISTING_RECHECK: Duration = Duration::from_secs(1);
 pub(crate) const GUARD_RECHECK: Duration = Duration::from_mins(1);
 
 /// The run ends: the caches are not as far as its question.
-const BEFORE_A_LIST: End = End::Later(PairState::Pending, Some(LISTING_RECHECK));
+const BEFORE_A_LIST: End = End::Later(ObjectState::Pending, Some(LISTING_RECHECK));
 
 /// Whether the section's watch shows the object.
 pub(super) fn is_selected(section: &Section, remote: &Object) -> bool {
@@ -81,7 +81,7 @@ impl PairRun<'_> {
         if let Some(live) = live {
             if is_selected(section, &live) {
                 // The cache is behind and will show it.
-                return Break(End::Later(PairState::Pending, Some(CATCH_UP)));
+                return Break(End::Later(ObjectState::Pending, Some(CATCH_UP)));
             }
             self.observed.remote = Remote::Absent(Absence::LeftSelector(Arc::new(live)));
         }
@@ -126,7 +126,7 @@ impl PairRun<'_> {
             Decision::Go => self.observed.permitted = Some(change),
             Decision::Held => return Break(End::Held),
             Decision::Wait | Decision::Confirm => {
-                return Break(End::Later(PairState::Pending, Some(GUARD_RECHECK)));
+                return Break(End::Later(ObjectState::Pending, Some(GUARD_RECHECK)));
             }
         }
         Continue(())
@@ -142,7 +142,7 @@ impl PairRun<'_> {
         self.register(section.pending_change(self.key, self.observed.local.as_deref(), None, GuardedChange::Delete));
         match self.decide() {
             Decision::Held => return Break(End::Held),
-            Decision::Wait => return Break(End::Later(PairState::Pending, Some(GUARD_RECHECK))),
+            Decision::Wait => return Break(End::Later(ObjectState::Pending, Some(GUARD_RECHECK))),
             Decision::Go if self.absence_confirmed => {
                 self.observed.remote = Remote::Absent(Absence::Confirmed);
                 return Continue(());
@@ -170,7 +170,7 @@ impl PairRun<'_> {
                 section.requeue_pending_changes();
             }
             // It exists and is selected: the cache is behind and will show it.
-            return Break(End::Later(PairState::Pending, Some(CATCH_UP)));
+            return Break(End::Later(ObjectState::Pending, Some(CATCH_UP)));
         }
         self.confirmed(GuardedChange::LetGo);
         self.observed.remote = Remote::Absent(Absence::LeftSelector(Arc::new(live)));

@@ -32,7 +32,7 @@ use crate::resource_sync::plan::observed::{Namespace, Observed};
 use crate::resource_sync::plan::renewal::RenewedObject;
 use crate::resource_sync::plan::step::{Contended, Next, Rest, Step};
 use crate::resource_sync::run::section::{Mode, Section};
-use crate::status::ObjectState as PairState;
+use crate::status::ObjectState;
 use conflicts::Way;
 use missing::LISTING_RECHECK;
 use observe::Seen;
@@ -68,7 +68,7 @@ pub(crate) enum End {
     Rest(Rest),
     Held,
     /// Waits for an event, or runs again after this.
-    Later(PairState, Option<Duration>),
+    Later(ObjectState, Option<Duration>),
     Failed(&'static str, Error),
     /// Parts of it are contended, the first of them for this long.
     Contended(Duration),
@@ -159,14 +159,14 @@ impl PairRun<'_> {
                 Ok(sending) => Some(sending),
                 Err(error) => {
                     tracing::debug!(section = %section.name(), key = %self.key, %error, "waiting until the guard's count can be stored");
-                    return Break(End::Later(PairState::Held, Some(LISTING_RECHECK)));
+                    return Break(End::Later(ObjectState::Held, Some(LISTING_RECHECK)));
                 }
             },
         };
         // The question who undoes it takes its time, and so does the count.
         if !section.caches_match_sessions() {
             section.not_sent(sending);
-            return Break(End::Later(PairState::Pending, Some(LISTING_RECHECK)));
+            return Break(End::Later(ObjectState::Pending, Some(LISTING_RECHECK)));
         }
         match self.send(&step, &effects, contenders, asked_at).await {
             Err(error) => self.step_failed(step, error, sending).await,
@@ -184,19 +184,19 @@ impl PairRun<'_> {
         if section.config().dry_run {
             section.index(|index| index.table.planned(step.name()));
             tracing::info!(section = %section.name(), %key, step = step.name(), "dry run");
-            return Some(End::Later(PairState::Pending, None));
+            return Some(End::Later(ObjectState::Pending, None));
         }
         // Credentials may have changed since the last step.
         if !section.caches_match_sessions() {
-            return Some(End::Later(PairState::Pending, Some(LISTING_RECHECK)));
+            return Some(End::Later(ObjectState::Pending, Some(LISTING_RECHECK)));
         }
         if *step == Step::CreateNamespace && !section.may_create_namespace(&key.local.namespace) {
-            return Some(End::Later(PairState::Pending, Some(NAMESPACE_PENDING)));
+            return Some(End::Later(ObjectState::Pending, Some(NAMESPACE_PENDING)));
         }
         if let (Step::DeleteNamespace, Namespace::Present { object, .. }) = (step, &self.observed.namespace)
             && !section.may_delete_namespace(object, &self.observed)
         {
-            return Some(End::Later(PairState::Deleting, Some(NAMESPACE_PENDING)));
+            return Some(End::Later(ObjectState::Deleting, Some(NAMESPACE_PENDING)));
         }
         None
     }

@@ -21,7 +21,7 @@ use crate::resource_sync::run::index::expectations::{PairExpectations, Unknown};
 use crate::resource_sync::run::index::table::Uploads;
 use crate::resource_sync::run::section::requeue::SECRET_REFRESH;
 use crate::resource_sync::run::section::{Mode, Section};
-use crate::status::ObjectState as PairState;
+use crate::status::ObjectState;
 
 /// What a run begins with.
 pub(crate) struct Seen {
@@ -53,7 +53,7 @@ impl Section {
             Identification::Held(objection) => Some(Waits::kept_back(objection.to_string(), self.config())),
             Identification::Refused(objection) => Some(Waits::refused(objection.to_string())),
         };
-        let state = if waits.is_some() { PairState::Held } else { PairState::Pending };
+        let state = if waits.is_some() { ObjectState::Held } else { ObjectState::Pending };
         let now = Instant::now();
         self.index(|index| {
             index.table.ended(key, state, now, waits, now);
@@ -207,7 +207,7 @@ impl PairRun<'_> {
             }
             Ok(_) => {
                 section.index(|index| index.table.pair(key, Instant::now()).server_result.forget_status());
-                Some(End::Later(PairState::Pending, Some(LISTING_RECHECK)))
+                Some(End::Later(ObjectState::Pending, Some(LISTING_RECHECK)))
             }
             Err(error) => Some(End::Failed("confirm_kind", error)),
         }
