@@ -14,7 +14,7 @@ use integration::soak::Random;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{RwLock, watch};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
@@ -71,6 +71,8 @@ impl Asked {
 pub(crate) struct Traffic {
     pub(crate) processes: Arc<Mutex<Vec<i32>>>,
     pub(crate) requests: watch::Sender<u64>,
+    /// Read by each request until it is carried out or lost: whoever has it for writing knows that none is on its way.
+    pub(crate) under_way: Arc<RwLock<()>>,
 }
 
 /// The endpoint of one cluster. It ends when it is dropped.
@@ -209,6 +211,7 @@ async fn answer(
         asked.len() - 1
     };
     state.traffic.requests.send_modify(|requests| *requests += 1);
+    let under_way = Arc::clone(&state.traffic.under_way).read_owned().await;
     let body = body.collect().await.map_err(|_| Lost)?.to_bytes();
     if [Method::DELETE, Method::POST].contains(&head.method) {
         let sent: Value = serde_json::from_slice(&body).unwrap_or_default();
@@ -249,7 +252,9 @@ async fn answer(
     let exchange = tokio::spawn(async move {
         let (head, body) = asker.edge.send(forwarded).await.map_err(|_| Lost)?.into_parts();
         asker.asked.lock()[number].status = head.status.as_u16();
-        Ok::<_, Lost>((head, body.collect().await.map_err(|_| Lost)?.to_bytes()))
+        let body = body.collect().await.map_err(|_| Lost)?.to_bytes();
+        drop(under_way);
+        Ok::<_, Lost>((head, body))
     });
     let (answered, mut body) = exchange.await.map_err(|_| Lost)??;
     if matches!(fate, Fate::LostAfter) {

@@ -118,10 +118,11 @@ impl Fleet {
     /// Kills a worker and starts it again.
     pub(crate) async fn restart(&mut self, worker: usize) {
         let dead = self.holders[&self.workers[worker].process_id()].clone();
-        self.workers[worker].start_again().await.unwrap();
-        // Otherwise half a minute passes until another one is the dispatcher.
+        self.workers[worker].kill9().await.unwrap();
+        // Otherwise half a minute passes until another one is the dispatcher. One that starts asks at once, the others every ten seconds.
         let text = "update towline_claim set until = now() where name = 'dispatcher' and holder = $1 and until > now()";
         self.sql.execute(text, &[&dead]).await.unwrap();
+        self.workers[worker].start_again().await.unwrap();
         self.meet(worker).await;
     }
 
@@ -202,6 +203,29 @@ impl Fleet {
             if [201, 409].contains(&reply.status) { Ok(()) } else { Err(format!("{reply:?}")) }
         });
         written.await.unwrap();
+    }
+
+    /// After it was renumbered, the database grants nothing for half a minute, since somebody may work under a claim from before. Ends that
+    /// wait once nobody does, and nothing is on its way. Frozen workers have to be thawed before.
+    pub(crate) async fn end_claims(&self) {
+        // Twice: one that has just been thawed may read what it was granted after the first look.
+        for _ in 0..2 {
+            let given_up = eventually("all claims from before to be given up", LIMIT, async || {
+                for worker in &self.workers {
+                    let hub = worker.admin().section("hub").await.map_err(|error| error.to_string())?;
+                    if [&hub["claims"], &hub["work_claims"]] != [&json!([]); 2] {
+                        return Err(hub.to_string());
+                    }
+                }
+                Ok(())
+            });
+            given_up.await.unwrap();
+        }
+        let _nothing_is_under_way = self.traffic.under_way.write().await;
+        for table in ["towline_claim", "towline_work"] {
+            let text = format!("update {table} set until = now() where holder is null and until > now()");
+            self.sql.execute(&text, &[]).await.unwrap();
+        }
     }
 
     /// Gets to know a process that has just been started.

@@ -19,6 +19,8 @@ pub(crate) struct Incidents {
 const LONGEST: u64 = 90;
 /// In rounds.
 const DISPATCHER_DIES_EVERY: u64 = 8;
+/// In this round a worker is frozen whatever the lots say, if none is.
+const FREEZES_AT: u64 = 1;
 
 impl Incidents {
     /// Perhaps something happens in this round.
@@ -31,7 +33,8 @@ impl Incidents {
             self.kill(fleet, dispatcher).await;
             self.dispatchers += 1;
         }
-        match random.below(10) {
+        let lot = if round == FREEZES_AT { 1 } else { random.below(10) };
+        match lot {
             0 => self.kill(fleet, worker).await,
             // One goes on working.
             1 | 2 if !is_frozen && self.thaw.len() + 1 < fleet.workers.len() => {
@@ -44,7 +47,17 @@ impl Incidents {
         }
     }
 
-    async fn kill(&mut self, fleet: &mut Fleet, worker: usize) {
+    /// Thaws the dispatcher if it is frozen: otherwise half a minute passes until another one moves rollouts on.
+    pub(crate) async fn thaw_dispatcher(&mut self, fleet: &mut Fleet) {
+        let dispatcher = fleet.dispatcher().await;
+        let is_frozen = self.thaw.iter().any(|(frozen, _)| *frozen == dispatcher);
+        self.thaw.retain(|(frozen, _)| *frozen != dispatcher);
+        if is_frozen {
+            fleet.thaw(dispatcher);
+        }
+    }
+
+    pub(crate) async fn kill(&mut self, fleet: &mut Fleet, worker: usize) {
         self.thaw.retain(|(frozen, _)| *frozen != worker);
         fleet.restart(worker).await;
         self.killed += 1;

@@ -13,8 +13,13 @@ use crate::chaos::incidents::Incidents;
 use crate::chaos::oracle::Object;
 use crate::chaos::rolled;
 
-/// In so many rounds each happens once: first the failover, then a dump, and after a few rounds more its restore.
-pub(crate) const CYCLE: u64 = 40;
+/// In the first rounds each happens once, whatever the lots say: the failover, the dump, and its restore in these rounds.
+pub(crate) const FIRST: u64 = 24;
+const FIRST_FAILOVER: u64 = 4;
+const FIRST_DUMP: u64 = 11;
+const FIRST_RESTORE: u64 = 20;
+/// After them, in so many rounds each happens once: first the failover, then a dump, and after a few rounds more its restore.
+const CYCLE: u64 = 40;
 const FAILS_OVER_BEFORE: u64 = 16;
 const DUMPED_BEFORE: u64 = 30;
 
@@ -27,7 +32,9 @@ pub(crate) struct Recoveries {
     pub(crate) stopped: i64,
     /// And were resumed then.
     pub(crate) resumed: usize,
-    /// In this cycle.
+    /// Rollouts that were paused after a dump, which has them running.
+    pub(crate) paused: usize,
+    /// The rounds of this cycle.
     fails_over_at: u64,
     dumps_at: u64,
     restores_at: u64,
@@ -54,25 +61,30 @@ impl Recoveries {
         incidents: &mut Incidents,
         (round, random): (u64, &mut Random),
     ) -> Documents {
-        let of_cycle = round % CYCLE;
-        if of_cycle == 0 {
-            self.fails_over_at = 1 + random.below(FAILS_OVER_BEFORE);
-            self.dumps_at = FAILS_OVER_BEFORE + 1 + random.below(DUMPED_BEFORE - FAILS_OVER_BEFORE);
+        if round == 0 {
+            (self.fails_over_at, self.dumps_at, self.restores_at) = (FIRST_FAILOVER, FIRST_DUMP, FIRST_RESTORE);
+        } else if round >= FIRST && (round - FIRST).is_multiple_of(CYCLE) {
+            self.fails_over_at = round + 1 + random.below(FAILS_OVER_BEFORE);
+            self.dumps_at = round + FAILS_OVER_BEFORE + 1 + random.below(DUMPED_BEFORE - FAILS_OVER_BEFORE);
             self.restores_at = self.dumps_at + 1 + random.below(CYCLE - DUMPED_BEFORE - 1);
         }
-        if of_cycle == self.fails_over_at {
+        if [self.fails_over_at, self.dumps_at].contains(&round) {
+            incidents.thaw_dispatcher(fleet).await;
+        }
+        if round == self.fails_over_at {
             let standby = fleet.standby().await;
             documents = begin_rollout(fleet, documents, history, random).await;
             fleet.fail_over(standby).await;
             self.failovers += 1;
-            self.recover(fleet, &documents, incidents).await;
+            self.recover(fleet, &documents, incidents, random).await;
         }
-        if of_cycle == self.dumps_at {
+        if round == self.dumps_at {
             documents = begin_rollout(fleet, documents, history, random).await;
             let (at, dump) = (now(), fleet.database.dump_without("noted").await.unwrap());
             self.saved = Some(Saved { dump, documents: documents.clone(), at });
+            self.paused += rolled::steer(fleet, documents.steer(&[Order::Pause])).await;
         }
-        if of_cycle == self.restores_at
+        if round == self.restores_at
             && let Some(Saved { dump, documents: saved, at }) = self.saved.take()
         {
             let (restored, sent) = (saved.restored(&documents), now());
@@ -80,7 +92,7 @@ impl Recoveries {
             history.changed(&documents, &restored, sent, now());
             documents = restored;
             self.restores += 1;
-            self.recover(fleet, &documents, incidents).await;
+            self.recover(fleet, &documents, incidents, random).await;
             self.lost.push((at, now()));
         }
         documents
@@ -88,7 +100,13 @@ impl Recoveries {
 
     /// No rollout moves any more, until somebody resumes it. Whoever had a claim from before works under it no more when there is a
     /// dispatcher.
-    async fn recover(&mut self, fleet: &mut Fleet, documents: &Documents, incidents: &mut Incidents) {
+    async fn recover(
+        &mut self,
+        fleet: &mut Fleet,
+        documents: &Documents,
+        incidents: &mut Incidents,
+        random: &mut Random,
+    ) {
         let text = "select count(*) filter (where state in ('Running', 'RollingBack')), \
             count(*) filter (where (state, reason) = ('Stopped', 'Restored')) from towline_rollout";
         let row = fleet.sql.query_one(text, &[]).await.unwrap();
@@ -96,6 +114,10 @@ impl Recoveries {
         assert_eq!(running, 0, "rollouts run after the database has failed over or was restored");
         self.stopped += stopped;
         incidents.end(fleet);
+        fleet.end_claims().await;
+        // One that starts asks at once to be the dispatcher, the others every ten seconds.
+        let worker = random.index(fleet.workers.len());
+        incidents.kill(fleet, worker).await;
         fleet.dispatcher().await;
         self.resumed += rolled::steer(fleet, documents.steer(&[Order::Resume])).await;
     }

@@ -14,7 +14,7 @@ use crate::chaos::fleet::Fleet;
 /// So many clusters of a rollout change at the same time.
 const AT_ONCE: usize = 2;
 /// How long each wave is watched, in milliseconds.
-const SOAK: u64 = 1_000;
+const SOAK: u64 = 500;
 /// Besides the last one.
 const WAVES: usize = 2;
 
@@ -67,11 +67,12 @@ pub(crate) struct Rolled {
     pub(crate) complete: usize,
 }
 
-/// `spec.rollout` of the syncsets that have one. What a cluster refuses by lot does not stop it.
+/// `spec.rollout` of the syncsets that have one, whose first wave waits to be promoted. What a cluster refuses by lot does not stop it.
 pub(crate) fn rollout() -> Value {
     let soak = format!("{SOAK}ms");
-    let waves =
-        [("some", 30), ("more", 60)].map(|(name, percent)| json!({"name": name, "percent": percent, "soak": soak}));
+    let wave =
+        |name: &str, percent: u32, pause: bool| json!({"name": name, "percent": percent, "soak": soak, "pause": pause});
+    let waves = [wave("some", 30, true), wave("more", 60, false)];
     json!({"waves": waves, "maxConcurrent": AT_ONCE, "maxFailures": "100%"})
 }
 

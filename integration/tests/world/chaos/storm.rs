@@ -6,7 +6,7 @@ use std::time::Duration;
 use integration::eventually;
 use integration::soak::{self, Random};
 use serde_json::{Value, json};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use towline::test_api::syncset::rollouts::Order;
 
 use crate::chaos::claims::Claims;
@@ -17,14 +17,14 @@ use crate::chaos::fleet::{Fleet, LIMIT, run};
 use crate::chaos::history::History;
 use crate::chaos::incidents::Incidents;
 use crate::chaos::oracle::may_stay;
-use crate::chaos::recoveries::Recoveries;
+use crate::chaos::recoveries::{FIRST, Recoveries};
 use crate::chaos::rolled;
 use crate::chaos::watched::Watched;
 
-/// Rounds in `make test`.
-const FEW: u64 = 40;
 /// Longest wait for requests between two rounds.
-const STALLED: Duration = Duration::from_millis(800);
+const STALLED: Duration = Duration::from_millis(500);
+/// Between two promotions at the end.
+const PROMOTED_EVERY: Duration = Duration::from_millis(500);
 /// Between two rounds workers send at most so many requests.
 const BETWEEN: u64 = 60;
 /// In rounds with faults, of so many requests one goes wrong.
@@ -53,27 +53,29 @@ fn whatever_happens_clusters_get_what_the_documents_say_and_never_lose_what_stay
             history: History::default(),
             incidents: Incidents::default(),
             recoveries: Recoveries::default(),
-            orders: 0,
+            promoted: 0,
         };
-        storm.rage(&mut fleet, soak::rounds(FEW), &mut random).await;
+        storm.rage(&mut fleet, soak::rounds(FIRST).max(FIRST), &mut random).await;
         storm.calm_down(&mut fleet).await;
-        let Storm { history, incidents, recoveries, orders, .. } = storm;
+        let Storm { history, incidents, recoveries, promoted, .. } = storm;
         let claims = Claims::read(&fleet.database).await;
         let requests = fenced(&fleet, &claims);
         let (deletions, unclaimed) = check_deletions(&fleet, &requests, &history, &watched);
         let rolled = rolled::check(&fleet.database).await;
         let (killed, frozen, takeovers) = (incidents.killed, incidents.frozen, claims.takeovers());
-        let Recoveries { failovers, restores, stopped, resumed, .. } = recoveries;
+        let Recoveries { failovers, restores, stopped, resumed, paused, .. } = recoveries;
         println!(
             "{} requests, {deletions} deletions, {unclaimed} of them late, {takeovers} takeovers, {killed} killed, {frozen} frozen, \
-             {failovers} failovers, {restores} restores, {stopped} rollouts stopped by these, {resumed} resumed, {orders} orders, {rolled:?}",
+             {failovers} failovers, {restores} restores, {stopped} rollouts stopped by these, {resumed} resumed, {paused} paused, \
+             {promoted} promoted, {rolled:?}",
             requests.len()
         );
         assert!(killed > 0 && frozen > 0 && takeovers > 0 && incidents.dispatchers > 0, "{incidents:?} {takeovers}");
         assert!(rolled.released > 0 && rolled.waves > 0, "{rolled:?}");
+        assert!(failovers > 0 && restores > 0, "{failovers} failovers, {restores} restores");
         assert!(
-            failovers > 0 && restores > 0 && stopped > 0 && resumed > 0,
-            "{failovers} failovers, {restores} restores, {stopped} stopped, {resumed} resumed"
+            stopped > 0 && resumed > 0 && paused > 0 && promoted > 0,
+            "{stopped} stopped, {resumed} resumed, {paused} paused, {promoted} promoted"
         );
         // Each process sends one request late at most each time that it is thawed, to each cluster; that is seldom a deletion.
         assert!(deletions > 10 * unclaimed, "{deletions} deletions were compared with claims, {unclaimed} had none");
@@ -86,8 +88,8 @@ struct Storm {
     history: History,
     incidents: Incidents,
     recoveries: Recoveries,
-    /// How many orders were carried out.
-    orders: usize,
+    /// How many waves were promoted at the end.
+    promoted: usize,
 }
 
 impl Storm {
@@ -104,7 +106,7 @@ impl Storm {
             }
             if round % 4 == 0 {
                 let order = [Order::Pause, Order::Promote { wave: None }, Order::Resume][random.index(3)].clone();
-                self.orders += rolled::steer(fleet, self.documents.steer(&[order])).await;
+                rolled::steer(fleet, self.documents.steer(&[order])).await;
             }
             if round % 20 == 0 {
                 let one_fails_of = if round % 40 == 0 { 0 } else { ONE_FAILS_OF };
@@ -129,7 +131,23 @@ impl Storm {
         for request in self.documents.resume() {
             fleet.send(&request).await;
         }
-        self.orders += rolled::steer(fleet, self.documents.steer(&[Order::Resume])).await;
+        rolled::steer(fleet, self.documents.steer(&[Order::Resume])).await;
+        let (promote, mut promoted) = (self.documents.steer(&[Order::Promote { wave: None }]), 0);
+        let promoting = async {
+            loop {
+                promoted += rolled::steer(fleet, promote.clone()).await;
+                sleep(PROMOTED_EVERY).await;
+            }
+        };
+        tokio::select! {
+            () = self.settle(fleet) => {}
+            () = promoting => {}
+        }
+        self.promoted = promoted;
+    }
+
+    /// Waits until each cluster has what the documents say, and all rollouts are complete.
+    async fn settle(&self, fleet: &Fleet) {
         for cluster in 0..CLUSTERS {
             let settled = eventually(format!("cluster {cluster} to hold what is wanted"), LIMIT, async || {
                 self.differences(fleet, cluster).await
