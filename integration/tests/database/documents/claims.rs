@@ -36,7 +36,7 @@ impl Drop for Running {
 }
 
 /// A process that tries to fill these roles.
-fn process<const N: usize>(stage: &Stage, roles: [Role; N]) -> (Running, [Leadership; N]) {
+pub(crate) fn process<const N: usize>(stage: &Stage, roles: [Role; N]) -> (Running, [Leadership; N]) {
     let claims = Claims::new(&stage.database(), Holder::of_this_process(), Clock::Boot);
     let leaderships = roles.map(|role| claims.role(role));
     (Running::start(claims), leaderships)

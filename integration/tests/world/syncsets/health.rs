@@ -188,9 +188,15 @@ fn pods_that_crash_have_failed_and_nothing_is_read_once_that_is_settled() {
         says(&stage, plane, "web", running("True")).await;
         stage.full_pass().await;
         has(&stage, "Current", Value::Null).await;
+        is_settled(&stage).await;
+        let before = stored(&stage).await;
         let nowhere = stage.kubeconfig(plane, "127.0.0.1:1".parse().unwrap());
         stage.change(&stage.path("clusters", "west-1"), &json!({"kubeconfig": nowhere.to_string()})).await;
         let silent = has(&stage, "Unknown", json!("Unreachable")).await;
+        for _ in 0..2 {
+            is_asked_in_vain(&stage).await;
+        }
+        assert_eq!(stored(&stage).await, (before.0 + 1, before.1), "the ClusterSync once, and nothing else");
         let message = silent["message"].as_str().unwrap();
         assert!(message.starts_with("the cluster does not answer; it was Current at 20"), "{message}");
         // Whatever was read before.
@@ -201,6 +207,31 @@ fn pods_that_crash_have_failed_and_nothing_is_read_once_that_is_settled() {
         has(&stage, "Current", Value::Null).await;
         has_counts(&stage, &json!({"current": 1, "progressing": 0, "unknown": 0, "failed": 0})).await;
     });
+}
+
+/// How often the `ClusterSync` was written, and by which transaction the health.
+async fn stored(stage: &Stage) -> (i64, String) {
+    let text = "select (select count(*) from towline_log where kind = 'clustersyncs'), xmin::text from towline_result";
+    let row = stage.sql.query_one(text, &[]).await.unwrap();
+    (row.get(0), row.get(1))
+}
+
+/// Waits until a silent cluster was asked once more.
+async fn is_asked_in_vain(stage: &Stage) {
+    let attempts = async || -> i64 {
+        let row = stage.sql.query_one("select attempts from towline_cluster", &[]).await.unwrap();
+        row.get(0)
+    };
+    let before = attempts().await;
+    stage.sql.batch_execute("update towline_cluster set retry_at = now()").await.unwrap();
+    stage.sql.batch_execute(TIME_PASSES).await.unwrap();
+    eventually("the cluster to be asked again", LIMIT, async || match attempts().await {
+        more if more > before => Ok(()),
+        other => Err(other.to_string()),
+    })
+    .await
+    .unwrap();
+    stage.at_rest().await;
 }
 
 /// Waits until the syncset has each state on so many clusters: the `ClusterSync` is written before whether its cluster answers.

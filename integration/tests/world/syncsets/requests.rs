@@ -30,6 +30,16 @@ impl Requests {
         shown.collect()
     }
 
+    /// What was written in the namespace of the test, in order, without dry runs: `patch site`.
+    pub(crate) async fn written(&mut self) -> Vec<String> {
+        let records = self.next().await;
+        let is_write = |record: &&Record| {
+            let is_read = ["get", "list", "watch"].contains(&record.verb.as_str());
+            !is_read && record.namespace == self.user && !record.uri.contains("dryRun=")
+        };
+        records.iter().filter(is_write).map(|record| format!("{} {}", record.verb, record.name)).collect()
+    }
+
     /// Like [`Self::seen`], without what a conflict takes: where a controller of the edge writes between our look and our patch, the patch
     /// is refused, and sent again after another look.
     pub(crate) async fn seen_without_conflicts(&mut self) -> Vec<String> {

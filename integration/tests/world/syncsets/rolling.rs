@@ -1,9 +1,9 @@
-//! What clusters get of a syncset with a rollout. No dispatcher moves them: the tests do.
+//! What clusters get of a syncset with a rollout. No dispatcher moves them: the test does.
 
 use serde_json::{Value, json};
 
 use crate::syncsets::requests::Requests;
-use crate::syncsets::world::{SYNCSETS, Stage, UNGUARDED, run};
+use crate::syncsets::world::{Stage, UNGUARDED, run};
 
 /// From now on no rollout begins by itself on this hub, which has to be one of the test's own.
 async fn freeze(stage: &Stage) {
@@ -110,54 +110,5 @@ fn a_cluster_has_what_it_is_pinned_to_whatever_its_syncset_says() {
         let left = "select (select count(*) from towline_revision) + (select count(*) from towline_rollout) \
              + (select count(*) from towline_turn)";
         assert_eq!(stage.sql.query_one(left, &[]).await.unwrap().get::<_, i64>(0), 0);
-    });
-}
-
-#[test]
-fn of_a_first_content_clusters_get_nothing_until_their_turn() {
-    run(async {
-        let stage = Stage::with("rolling-first", SYNCSETS, 1).await;
-        freeze(&stage).await;
-        let west = stage.register("west-1", &json!({}), 0).await;
-        let east = stage.register("east-1", &json!({}), 1).await;
-        stage.at_rest().await;
-        let mut to_east = Requests::from_now(&stage, east).await;
-        let mut to_west = Requests::from_now(&stage, west).await;
-        put(&stage, "base", &[stage.config_map("a", &json!({"a": "1"}))], &waves()).await;
-        assert_eq!((to_west.seen().await, to_east.seen().await), (none(), none()));
-        pin(&stage, "base", 1).await;
-        stage.has(west, &[("a", json!({"a": "1"}))]).await;
-        stage.has(east, &[]).await;
-        assert_eq!(to_east.seen().await, none());
-    });
-}
-
-#[test]
-fn what_moves_from_one_syncset_to_another_one_by_a_rollout_is_never_absent() {
-    run(async {
-        let stage = Stage::with("rolling-moved", SYNCSETS, 1).await;
-        freeze(&stage).await;
-        let west = stage.register("west-1", &json!({}), 0).await;
-        let map = |name: &str, value: &str| stage.config_map(name, &json!({ "a": value }));
-        put(&stage, "from", &[map("kept", "1"), map("moved", "1"), map("dropped", "1")], &json!({})).await;
-        put(&stage, "to", &[map("own", "1")], &waves()).await;
-        pin(&stage, "to", 1).await;
-        put(&stage, "to", &[map("own", "2"), map("moved", "2")], &waves()).await;
-        let own = |value: &str| ("own", json!({ "a": value }));
-        let (kept, moved) = (("kept", json!({"a": "1"})), |value: &str| ("moved", json!({ "a": value })));
-        stage.has(west, &[("dropped", json!({"a": "1"})), kept.clone(), moved("1"), own("1")]).await;
-        let mut requests = Requests::from_now(&stage, west).await;
-        put(&stage, "from", &[map("kept", "1")], &json!({})).await;
-        stage.has(west, &[kept.clone(), moved("1"), own("1")]).await;
-        stage.succeeds("west-1", "from", 2).await;
-        pin(&stage, "to", 2).await;
-        stage.has(west, &[kept, moved("2"), own("2")]).await;
-        stage.full_pass().await;
-        let seen = requests.seen().await;
-        assert!(seen.iter().all(|request| request != "delete configmaps/moved 200"), "{seen:?}");
-        // It is the other one's from then on.
-        put(&stage, "to", &[map("own", "3")], &waves()).await;
-        pin(&stage, "to", 3).await;
-        stage.has(west, &[("kept", json!({"a": "1"})), own("3")]).await;
     });
 }

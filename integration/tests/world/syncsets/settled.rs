@@ -85,7 +85,9 @@ fn addresses_evictions_missing_nodes_finalizers_and_generations_decide_about_hea
         let pods: Api<Pod> = Api::namespaced(client.clone(), stage.namespace);
         let services: Api<Service> = Api::namespaced(client.clone(), stage.namespace);
         let widgets = widgets(client, &stage, group);
-        let evicted = json!({"phase": "Failed", "reason": "Evicted", "message": "the node was low on memory"});
+        // What is longer is cut.
+        let long = format!("the node was low on memory{}", " ä".repeat(200));
+        let evicted = json!({"phase": "Failed", "reason": "Evicted", "message": long});
         says(&pods, "evicted", evicted).await;
         let unschedulable = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no node is large enough"});
         says(&pods, "unplaced", json!({"phase": "Pending", "conditions": [unschedulable]})).await;
@@ -103,9 +105,14 @@ fn addresses_evictions_missing_nodes_finalizers_and_generations_decide_about_hea
         ];
         let told = are_unhealthy(&stage, "15 s", &expected).await;
         // The document is written after that.
-        has(&stage, "Failed", json!("Evicted")).await;
+        let health = has(&stage, "Failed", json!("Evicted")).await;
+        let message = health["message"].as_str().unwrap();
+        assert!(message.starts_with("Pod settled-kinds/evicted: the node was low"), "{message}");
+        assert!(message.ends_with(" ä…; 4 more objects are not current"), "{message}");
+        assert_eq!(message.chars().count(), 256, "{message}");
+        let cut: String = long.chars().take(255).chain(['…']).collect();
         let messages = [
-            "the node was low on memory",
+            cut.as_str(),
             "no node is large enough",
             "its load balancer has no address",
             "the object is being deleted",
@@ -146,7 +153,8 @@ async fn rollout(stage: &Stage) -> Value {
 async fn is_complete(stage: &Stage, reason: Value) {
     let rollout = rollout(stage).await;
     assert_eq!((&rollout["state"], &rollout["stable"]), (&json!("Complete"), &json!(1)), "{rollout}");
-    assert_eq!(rollout["waves"][0]["failed"], 0, "{rollout}");
+    let wave = &rollout["waves"][0];
+    assert_eq!((&wave["done"], &wave["failed"]), (&json!(1), &json!(0)), "{rollout}");
     has(stage, "Current", reason).await;
     let entry = entry(stage).await;
     assert_eq!(entry["result"], "Success", "{entry}");

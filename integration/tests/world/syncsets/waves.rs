@@ -13,9 +13,11 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::chaos::watched::Watched;
+use crate::syncsets::commands::file;
 use crate::syncsets::health::{confirmed, has, passes, running};
+use crate::syncsets::report::metric;
 use crate::syncsets::requests::Requests;
-use crate::syncsets::world::{LIMIT, SYNCSETS, Stage, UNGUARDED, run};
+use crate::syncsets::world::{Hub, LIMIT, SYNCSETS, Stage, UNGUARDED, WITH_DUPLICATES, run};
 
 const NONE: [String; 0] = [];
 
@@ -209,19 +211,22 @@ fn a_release_of_which_no_pod_starts_on_the_canary_is_taken_back_field_by_field()
 }
 
 #[test]
-fn a_change_that_breaks_the_canary_reaches_nobody_else_and_is_undone_and_a_good_one_goes_through_the_waves() {
+fn a_change_that_breaks_the_canary_reaches_nobody_else_and_is_undone() {
     run(async {
-        let stage = Stage::with("waves", SYNCSETS, 2).await;
+        let stage = Stage::shared("waves", SYNCSETS).await;
         let (west, east) = clusters(&stage).await;
         let map = |value: &str| stage.config_map("a", &json!({ "a": value }));
         let has = |value: &str| [("a", json!({ "a": value }))];
+        let mut to_east = Requests::from_now(&stage, east).await;
         create(&stage, "base", &in_waves(&[map("1")])).await;
         rolls(&stage, "base", "Running", "AwaitingPromotion").await;
         stage.has(west, &has("1")).await;
-        stage.has(east, &[]).await;
+        assert_eq!(to_east.seen().await, NONE, "of the first content it gets nothing before its turn");
         promote(&stage, "base").await;
         stage.has(east, &has("1")).await;
-        let (before, mut to_east) = (fields(&stage, west).await, Requests::from_now(&stage, east).await);
+        stage.at_rest().await;
+        let before = fields(&stage, west).await;
+        to_east.seen().await;
 
         let broken = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "b", "namespace": "waves"},
             "spec": {"ports": [{"port": 80}], "sessionAffinty": "None"}});
@@ -233,25 +238,105 @@ fn a_change_that_breaks_the_canary_reaches_nobody_else_and_is_undone_and_a_good_
         rolls(&stage, "base", "RolledBack", "").await;
         assert_eq!(fields(&stage, west).await, before);
         assert_eq!(to_east.seen().await, NONE, "it never had it");
+    });
+}
 
-        stage.replace_spec("syncsets", "base", &in_waves(&[map("3")])).await;
-        rolls(&stage, "base", "Running", "AwaitingPromotion").await;
-        stage.has(west, &has("3")).await;
-        assert_eq!(to_east.seen().await, NONE, "its turn has not come");
-        // Each is compared with what it has.
-        let proposed = json!({"kind": "SyncSet", "namespace": "waves", "name": "base", "spec": in_waves(&[map("3")])});
-        let told = stage.compared(&proposed).await;
-        for line in [
-            "a change goes through its clusters in waves: canary, rest",
-            "waves/west-1  create 0  change 0  delete 0  conflict 0",
-            "waves/east-1  create 0  change 1  delete 0  conflict 0",
-        ] {
-            assert!(told.contains(line), "no {line} in {told}");
+/// The dispatcher is killed, and another one takes over at once.
+async fn kill_dispatcher(stage: &mut Stage) {
+    let leader = "select holder from towline_claim where name = 'dispatcher'";
+    let holder: String = stage.sql.query_one(leader, &[]).await.unwrap().get(0);
+    let Hub { sql, replicas, .. } = &mut **stage;
+    let mut killed = 0;
+    for replica in replicas {
+        if replica.towline().admin().section("hub").await.unwrap()["holder"] == holder {
+            replica.start_again().await.unwrap();
+            // Otherwise half a minute passes until there is another one.
+            let end = "update towline_claim set until = now() where name = 'dispatcher' and holder = $1";
+            sql.execute(end, &[&holder]).await.unwrap();
+            replica.wait_ready(LIMIT).await.unwrap();
+            killed += 1;
         }
+    }
+    assert_eq!(killed, 1, "{holder}");
+}
+
+async fn written_to(edges: &mut [Requests; 2]) -> Vec<String> {
+    [edges[0].written().await, edges[1].written().await].concat()
+}
+
+/// Of six clusters, half on each edge, the first one is the canary. Between the first two waves the dispatcher is killed, and in the midst of a
+/// wave it is another one's turn.
+#[test]
+fn a_revision_is_written_once_to_each_cluster_through_all_waves_whoever_dispatches_and_a_diff_says_who_lacks_what() {
+    run(async {
+        let mut stage = Stage::with("wave-once", WITH_DUPLICATES, 2).await;
+        let names: Vec<String> = (0..6).map(|number| format!("c{number}")).collect();
+        let mut planes = Vec::new();
+        for (number, name) in names.iter().enumerate() {
+            let tier = if number == 0 { "canary" } else { "other" };
+            planes.push(stage.register(name, &json!({"tier": tier, "name": name}), number % 2).await);
+        }
+        let content = |changed: &str, other: &str| {
+            let map = |name: &str, value: &str| {
+                stage.config_map(&format!("{{{{ fromCDLabel \"name\" }}}}-{name}"), &json!({ "a": value }))
+            };
+            let references: Vec<Value> = names.iter().map(|name| json!({ "name": name })).collect();
+            let canary = json!({"name": "canary", "clusterSelector": {"matchLabels": {"tier": "canary"}}, "soak": "1s", "pause": true});
+            json!({"clusterDeploymentRefs": references, "resourceApplyMode": "Sync", "enableResourceTemplates": true, "health": {},
+                "resources": [map("changed", changed), map("kept", "1"), map(other, "1")],
+                "rollout": {"maxConcurrent": 2, "waves": [canary, {"name": "half", "percent": 50}]}})
+        };
+        let (first, second) = (content("1", "dropped"), content("2", "added"));
+        create(&stage, "base", &first).await;
+        promote(&stage, "base").await;
+        confirmed(&stage).await;
+        stage.at_rest().await;
+        let mut requests = [Requests::from_now(&stage, planes[0]).await, Requests::from_now(&stage, planes[1]).await];
+
+        stage.replace_spec("syncsets", "base", &second).await;
+        rolls(&stage, "base", "Running", "AwaitingPromotion").await;
+        metric(&stage, "towline_syncset_rollouts{state=\"running\"} 1", true).await;
+        stage.at_rest().await;
+        let mut written = written_to(&mut requests).await;
+        assert!(written.iter().all(|request| request.contains(" c0-")), "{written:?}");
+        for (spec, on_canary, on_others) in [(&second, 0, 1), (&first, 1, 0)] {
+            let proposed = json!({"kind": "SyncSet", "namespace": stage.namespace, "name": "base", "spec": spec});
+            let document = file("wave-once-diff", &proposed).display().to_string();
+            let told = stage.command(&["diff", "-f", &document, "--all"]).await;
+            assert!(told.contains("a change goes through its clusters in waves: canary, half, rest"), "{told}");
+            for name in &names {
+                let count = if name == "c0" { on_canary } else { on_others };
+                let line = format!("wave-once/{name}  create {count}  change {count}  delete {count}  conflict 0");
+                assert!(told.contains(&line), "no {line} in {told}");
+            }
+        }
+
+        kill_dispatcher(&mut stage).await;
         steer(&stage, "base", "promote").await;
-        let complete = rolls(&stage, "base", "Complete", "").await;
-        stage.has(east, &has("3")).await;
-        assert_eq!(complete["revision"], complete["stable"]);
+        let further = "select count(*) from towline_turn where wave > 0";
+        eventually("a cluster of a further wave to be released", LIMIT, async || {
+            let released: i64 = stage.sql.query_one(further, &[]).await.map_err(|error| error.to_string())?.get(0);
+            if released > 0 { Ok(()) } else { Err("none is".to_owned()) }
+        })
+        .await
+        .unwrap();
+        let another =
+            "update towline_claim set holder = null, token = token + 1, until = now() where name = 'dispatcher'";
+        stage.sql.batch_execute(another).await.unwrap();
+        rolls(&stage, "base", "Complete", "").await;
+        metric(&stage, "towline_syncset_rollouts{state=\"complete\"} 1", true).await;
+        confirmed(&stage).await;
+        stage.at_rest().await;
+        stage.full_pass().await;
+        written.extend(written_to(&mut requests).await);
+        written.sort_unstable();
+        let each = |name: &String| {
+            [("delete", "dropped"), ("patch", "added"), ("patch", "changed")]
+                .map(|(verb, of)| format!("{verb} {name}-{of}"))
+        };
+        let mut once: Vec<String> = names.iter().flat_map(each).collect();
+        once.sort_unstable();
+        assert_eq!(written, once);
     });
 }
 
@@ -318,6 +403,11 @@ fn an_object_that_two_syncsets_hand_over_by_rollouts_of_both_is_never_absent() {
         has(east, "2", ("one", "1"), "1").await;
         let told = stage.explained("east-1", &format!("ConfigMap/{}/shared", stage.namespace)).await;
         assert!(told.contains("if dropped kept for now: a rollout is about to want it"), "{told}");
+        let drops =
+            json!({"kind": "SyncSet", "namespace": stage.namespace, "name": "one", "spec": of("one", "2", false)});
+        let told = stage.compared(&drops).await;
+        assert!(told.contains("it stays, since a rollout is about to want it"), "{told}");
+        assert!(told.contains(&format!("{}/east-1  create 0  change 0  delete 0", stage.namespace)), "{told}");
         promote(&stage, "two").await;
         has(east, "2", ("two", "2"), "2").await;
 
