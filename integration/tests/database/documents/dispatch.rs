@@ -404,6 +404,29 @@ pub(crate) async fn statements(stage: &Stage, beginning: &str) -> i64 {
         .await
 }
 
+/// Whoever maps a Secret by many syncsets with thousands of clusters each has all of these read with each change of the Secret.
+#[test]
+fn a_changed_secret_concerns_the_clusters_that_its_syncsets_name_and_all_of_their_namespace_if_these_are_large() {
+    run(async {
+        let stage = Stage::new("large_mappers").await;
+        let (writer, leader) = (stage.writer(), Leader::of(&stage).await);
+        for name in ["c1", "c2"] {
+            writer.version(document(Kind::Cluster, name, 1, json!({}), &[])).await;
+        }
+        let mappings = json!([{"sourceRef": {"namespace": "foo", "name": "pull"}}]);
+        let data = json!({"spec": {"clusterDeploymentRefs": [{"name": "c1"}], "secretMappings": mappings}});
+        writer.version(document(Kind::SyncSet, "s", 1, data, &[])).await;
+        leader.all().await;
+        for (kib, expected) in [(1, names(["c1"])), (1_024, names(["c1"])), (1_025, names(["c1", "c2"]))] {
+            stage.run(&format!("update towline_documents set kib = {kib} where kind = 'syncsets'")).await;
+            asked(&stage).await;
+            writer.version(document(Kind::Secret, "pull", kib, json!({}), &[])).await;
+            leader.all().await;
+            assert_eq!(asked(&stage).await, expected, "{kib} KiB");
+        }
+    });
+}
+
 #[test]
 fn a_turn_is_one_read_and_one_transaction_however_many_clusters_it_asks_for() {
     run(async {

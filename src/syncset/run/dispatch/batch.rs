@@ -18,7 +18,7 @@ use super::selection::condition;
 use super::suspended::{Resumed, tracked};
 use super::{CLAIMED, DispatchError, begin_locked, ids};
 use crate::cluster::full_text;
-use crate::db::{Database, Transaction, Type, column};
+use crate::db::{Database, Row, Transaction, Type, column};
 use crate::documents::{Broker, Grant, Parameters, WorkQueue, renumber};
 use crate::syncset::plan::concern::{BatchStep, Change, Concern, Unchecked};
 use crate::syncset::run::store::RESYNC;
@@ -34,6 +34,8 @@ pub struct Dispatch {
 /// A count that takes longer is made beside the batches, in as long as a statement may take; and so are the further ones of a namespace whose counts
 /// have taken as long in a batch.
 pub(super) const COUNTED_WITHIN: Duration = Duration::from_secs(2);
+/// Of the syncsets of a namespace that map changed secrets so many KiB at most are read for the names of their clusters.
+const MOST_KIB: i64 = 1 << 10;
 /// Until a check is tried again that has failed, or was overtaken by a change.
 const AFTER_A_FAILURE: Duration = Duration::from_mins(1);
 const AFTER_A_CHANGE: Duration = Duration::from_secs(5);
@@ -77,7 +79,7 @@ impl Batch {
     fn count(&mut self, decisions: &Decisions) {
         self.suspended += decisions.suspended.len();
         self.resumed += decisions.resumed.len();
-        self.aside += decisions.aside.len();
+        self.aside += decisions.count_aside();
     }
 }
 
@@ -164,12 +166,12 @@ impl Dispatch {
         else {
             return Ok(repeated);
         };
+        let concern = self.mappers(concern).await?;
         let mut transaction = self.begin(grant, read).await?;
         if !decisions.write(&mut transaction).await? {
             return Ok(repeated);
         }
         batch.count(&decisions);
-        let concern = mappers(&mut transaction, concern).await?;
         let clusters = concerned(&mut transaction, &concern, &decisions.resumed).await?;
         batch.asked = ask(&mut transaction, &clusters, true).await?;
         move_cursor(&mut transaction, read.last).await?;
@@ -241,22 +243,31 @@ impl Dispatch {
         let decided = unchecked.decided.iter().copied().collect();
         let mut decisions = Decisions::as_before(decided, version);
         for (syncsets, is_changed) in [(changed, true), (others, false)] {
-            for some in syncsets.chunks(READ_AT_ONCE) {
-                for subject in guard.read(some).await? {
-                    let relabelled = (!is_changed).then_some(&*relabelled);
-                    let spent = spent.entry(subject.namespace().to_owned()).or_default();
+            let relabelled = (!is_changed).then_some(&*relabelled);
+            for (namespace, of_one) in guard.by_namespace(&syncsets).await? {
+                // Of those without a namespace there are as many as administrators write.
+                let share = if namespace.is_empty() { Duration::MAX } else { COUNTED_WITHIN };
+                let spent = spent.entry(namespace).or_default();
+                for some in of_one.chunks(READ_AT_ONCE) {
+                    if *spent >= share {
+                        guard.set_aside_unread(some, &mut decisions);
+                        continue;
+                    }
                     let began = Instant::now();
-                    // Of those without a namespace there are as many as administrators write.
-                    if *spent < COUNTED_WITHIN || subject.namespace().is_empty() {
-                        check_one(&guard, &subject, relabelled, &mut decisions).await?;
-                    } else {
-                        guard.set_aside(&subject, &mut decisions);
+                    for subject in guard.read(some).await? {
+                        if *spent + began.elapsed() < share {
+                            check_one(&guard, &subject, relabelled, &mut decisions).await?;
+                        } else {
+                            guard.set_aside(&subject, &mut decisions);
+                        }
+                        after_each();
+                        if decisions.are_many()
+                            && !self.write(grant, read, &std::mem::take(&mut decisions), batch).await?
+                        {
+                            return Ok(CheckEnd::Outdated);
+                        }
                     }
                     *spent += began.elapsed();
-                    after_each();
-                    if decisions.are_many() && !self.write(grant, read, &std::mem::take(&mut decisions), batch).await? {
-                        return Ok(CheckEnd::Outdated);
-                    }
                 }
             }
         }
@@ -357,6 +368,61 @@ impl Dispatch {
         Ok(true)
     }
 
+    /// Adds the clusters of the syncsets that map changed secrets, or did in a revision. A syncset that no longer maps one is covered by its own change.
+    /// A `SyncSet` maps Secrets of its namespace: where such syncsets are large together, or reading them fails, all clusters of that are concerned.
+    async fn mappers(&self, mut concern: Concern) -> Result<Concern, DispatchError> {
+        const QUERY: &str = "secret_mappers";
+        const OF_SYNCSETS: &str = "with changed as materialized (select namespace, jsonb_build_array(jsonb_build_object('sourceRef', \
+               jsonb_build_object('namespace', namespace, 'name', name))) as mapping from unnest($1::text[], $2::text[]) c(namespace, name)), \
+             mapper as materialized ( \
+               select s.namespace, s.id, s.kib from changed \
+                 join syncsets s on s.data #> '{spec,secretMappings}' @> changed.mapping and s.namespace = changed.namespace \
+               union select s.namespace, s.id, s.kib from changed join towline_revision r on r.content->'secretMappings' @> changed.mapping \
+                 join syncsets s on s.kind = 'syncsets' and s.id = r.syncset and s.namespace = changed.namespace), \
+             large as materialized (select namespace from mapper group by namespace having sum(kib) > $3) \
+             select namespace, 'true' from large \
+             union all select m.namespace, (s.data #> '{spec,clusterDeploymentRefs}')::text from mapper m \
+               join syncsets s on s.kind = 'syncsets' and s.id = m.id where m.namespace not in (select namespace from large)";
+        const OF_SELECTORS: &str = "with changed as materialized (select jsonb_build_array(jsonb_build_object('sourceRef', \
+               jsonb_build_object('namespace', namespace, 'name', name))) as mapping from unnest($1::text[], $2::text[]) c(namespace, name)) \
+             select (s.data #> '{spec,clusterDeploymentSelector}')::text, (s.data #> '{spec,clusterNamespaces}')::text \
+               from changed join selectorsyncsets s on s.data #> '{spec,secretMappings}' @> changed.mapping \
+             union select (s.data #> '{spec,clusterDeploymentSelector}')::text, (s.data #> '{spec,clusterNamespaces}')::text \
+               from changed join towline_revision r on r.content->'secretMappings' @> changed.mapping \
+               join selectorsyncsets s on s.kind = 'selectorsyncsets' and s.id = r.syncset";
+        if concern.secrets.is_empty() {
+            return Ok(concern);
+        }
+        let (namespaces, names): (Vec<String>, Vec<String>) = std::mem::take(&mut concern.secrets).into_iter().unzip();
+        let value = |row: &Row, index| -> Result<Option<serde_json::Value>, DispatchError> {
+            let text = column::<Option<&str>>(QUERY, row, index)?;
+            // The database prints valid JSON.
+            Ok(text.and_then(|text| serde_json::from_str(text).ok()))
+        };
+        let params = [(&namespaces as _, Type::TEXT_ARRAY), (&names as _, Type::TEXT_ARRAY)];
+        let of_syncsets =
+            [(&namespaces as _, Type::TEXT_ARRAY), (&names as _, Type::TEXT_ARRAY), (&MOST_KIB as _, Type::INT8)];
+        match self.database.clone().answering_within(COUNTED_WITHIN).all(QUERY, OF_SYNCSETS, &of_syncsets).await {
+            Ok(rows) => {
+                for row in &rows {
+                    concern.add_refs(column(QUERY, row, 0)?, value(row, 1)?.as_ref());
+                }
+            }
+            Err(error) if error.outage().is_none() || error.is_delay() => {
+                tracing::warn!(
+                    error = full_text(&error),
+                    "failed to read which syncsets map a secret, asking for all clusters of its namespace"
+                );
+                concern.namespaces.extend(namespaces.iter().cloned());
+            }
+            Err(error) => return Err(error.into()),
+        }
+        for row in &self.database.all(QUERY, OF_SELECTORS, &params).await? {
+            concern.add_selection(value(row, 0)?.as_ref(), value(row, 1)?.as_ref());
+        }
+        Ok(concern.limited())
+    }
+
     /// Moves the cursor over changes that concern nobody.
     async fn pass_over(&self, grant: &Grant, read: &Read) -> Result<(), DispatchError> {
         let holder = grant.holder.as_str();
@@ -435,43 +501,6 @@ async fn move_cursor(transaction: &mut Transaction<'static>, to: i64) -> Result<
     const TEXT: &str = "update towline_claim set cursor = $1 where name = 'dispatcher'";
     transaction.execute("move_cursor", TEXT, &[(&to, Type::INT8)]).await?;
     Ok(())
-}
-
-/// Adds the clusters of the syncsets that map changed secrets, or did in a revision. A syncset that no longer maps one is covered by its own change.
-pub(super) async fn mappers(
-    transaction: &mut Transaction<'static>,
-    mut concern: Concern,
-) -> Result<Concern, DispatchError> {
-    const QUERY: &str = "secret_mappers";
-    const TEXT: &str = "with changed as materialized (select jsonb_build_array(jsonb_build_object('sourceRef', \
-           jsonb_build_object('namespace', namespace, 'name', name))) as mapping from unnest($1::text[], $2::text[]) c(namespace, name)), \
-         revised as materialized (select distinct r.syncset from changed join towline_revision r \
-           on r.content->'secretMappings' @> changed.mapping) \
-         select s.namespace, (s.data #> '{spec,clusterDeploymentRefs}')::text, null, null from changed \
-           join syncsets s on s.data #> '{spec,secretMappings}' @> changed.mapping \
-         union select null, null, (s.data #> '{spec,clusterDeploymentSelector}')::text, (s.data #> '{spec,clusterNamespaces}')::text \
-           from changed join selectorsyncsets s on s.data #> '{spec,secretMappings}' @> changed.mapping \
-         union select s.namespace, (s.data #> '{spec,clusterDeploymentRefs}')::text, null, null from revised \
-           join syncsets s on s.kind = 'syncsets' and s.id = revised.syncset \
-         union select null, null, (s.data #> '{spec,clusterDeploymentSelector}')::text, (s.data #> '{spec,clusterNamespaces}')::text \
-           from revised join selectorsyncsets s on s.kind = 'selectorsyncsets' and s.id = revised.syncset";
-    if concern.secrets.is_empty() {
-        return Ok(concern);
-    }
-    let (namespaces, names): (Vec<String>, Vec<String>) = std::mem::take(&mut concern.secrets).into_iter().unzip();
-    let params = [(&namespaces as _, Type::TEXT_ARRAY), (&names as _, Type::TEXT_ARRAY)];
-    for row in &transaction.all(QUERY, TEXT, &params).await? {
-        let value = |index| -> Result<Option<serde_json::Value>, DispatchError> {
-            let text = column::<Option<&str>>(QUERY, row, index)?;
-            // The database prints valid JSON.
-            Ok(text.and_then(|text| serde_json::from_str(text).ok()))
-        };
-        match column::<Option<&str>>(QUERY, row, 0)? {
-            Some(namespace) => concern.add_refs(namespace, value(1)?.as_ref()),
-            None => concern.add_selection(value(2)?.as_ref(), value(3)?.as_ref()),
-        }
-    }
-    Ok(concern.limited())
 }
 
 /// The clusters that are concerned, and those where these syncsets track objects: one statement, whatever the changes are.

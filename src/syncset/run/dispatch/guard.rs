@@ -11,6 +11,8 @@
 //! What counts is what is stored when a change is checked. A pass that is under way may store objects of another cluster afterwards, so a
 //! count may be too low by as many clusters as are worked on.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -35,6 +37,8 @@ pub(super) struct Decisions {
     edited: Vec<Uuid>,
     /// Syncsets that are checked later, and delete nothing until then.
     pub(super) aside: Vec<StoredGuard>,
+    /// The same of syncsets that were not read, at that version.
+    unread: (Vec<Uuid>, i64),
     /// Syncsets of which a new version changes nothing that was decided, and that version.
     pub(super) decided: (Vec<Uuid>, i64),
     /// Syncsets whose deletions are suspended from now on.
@@ -141,6 +145,23 @@ pub(super) async fn tracking(database: &Database, clusters: &[Uuid]) -> Result<V
 }
 
 impl DeletionGuard<'_> {
+    /// These syncsets by their namespaces, without a look at what they say, which may be much.
+    pub(super) async fn by_namespace(&self, syncsets: &[Uuid]) -> Result<BTreeMap<String, Vec<Uuid>>, DispatchError> {
+        const QUERY: &str = "namespaces_of_syncsets";
+        const TEXT: &str = "select i.id::text, coalesce(d.namespace, g.namespace, '') from unnest($1::text[]::uuid[]) i(id) \
+             left join towline_documents d on d.kind in ('syncsets', 'selectorsyncsets') and d.id = i.id \
+             left join towline_guard g on g.syncset = i.id";
+        let mut namespaces = BTreeMap::<String, Vec<Uuid>>::new();
+        if syncsets.is_empty() {
+            return Ok(namespaces);
+        }
+        let rows = self.database.all(QUERY, TEXT, &[(&texts(syncsets) as _, Type::TEXT_ARRAY)]).await?;
+        for (id, row) in ids(QUERY, &rows)?.into_iter().zip(&rows) {
+            namespaces.entry(column(QUERY, row, 1)?).or_default().push(id);
+        }
+        Ok(namespaces)
+    }
+
     /// The documents of syncsets, and the last decisions about them. What a rollout leads to is what counts, on all clusters at once: of an
     /// edit, before its rollout has begun. After an abort no cluster moves: the revision is read without its
     /// mode, so that no object counts as dropped, and only which clusters the syncset is for does.
@@ -309,6 +330,12 @@ impl DeletionGuard<'_> {
         Ok(())
     }
 
+    /// Has syncsets checked later that were not read.
+    pub(super) fn set_aside_unread(&self, syncsets: &[Uuid], decisions: &mut Decisions) {
+        decisions.unread.0.extend(syncsets);
+        decisions.unread.1 = self.version;
+    }
+
     /// Has a syncset checked later, since that has failed. It deletes nothing until then.
     pub(super) fn set_aside(&self, subject: &Subject, decisions: &mut Decisions) {
         let SyncSetName { namespace, name, .. } = subject.name.clone();
@@ -335,11 +362,6 @@ impl DeletionGuard<'_> {
 impl Subject {
     pub(super) fn id(&self) -> Uuid {
         self.id
-    }
-
-    /// Empty if it has none.
-    pub(super) fn namespace(&self) -> &str {
-        &self.name.namespace
     }
 
     /// Whether it is checked later.
@@ -369,6 +391,11 @@ impl Decisions {
         for guard in &mut self.guards {
             guard.checked = version;
         }
+    }
+
+    /// How many syncsets are checked later.
+    pub(super) fn count_aside(&self) -> usize {
+        self.aside.len() + self.unread.0.len()
     }
 
     /// Whether it is as much as a transaction should write.
@@ -431,6 +458,15 @@ impl Decisions {
         const DECIDED: &str = "insert into towline_guard as g (syncset, checked, gone, held, clusters, since) \
              select id, -$2::bigint, false, false, 0, now() from unnest($1::text[]::uuid[]) s(id) order by id \
              on conflict (syncset) do update set checked = case when g.checked < 0 then g.checked else greatest(g.checked, $2::bigint) end";
+        // What it is called, and whether it is gone, is found out when it is checked.
+        const UNREAD: &str = "insert into towline_guard as g (syncset, checked, gone, held, clusters, since) \
+             select id, -greatest($2::bigint, 1), false, false, 0, now() from unnest($1::text[]::uuid[]) s(id) order by id \
+             on conflict (syncset) do update set checked = excluded.checked";
+        let (unread, version) = &self.unread;
+        if !unread.is_empty() {
+            let params = [(&texts(unread) as _, Type::TEXT_ARRAY), (version as _, Type::INT8)];
+            transaction.execute("set_aside_unread", UNREAD, &params).await?;
+        }
         if !self.aside.is_empty() {
             let aside = Json(&self.aside);
             transaction.execute("set_aside", ASIDE, &[(&aside as _, Type::JSONB)]).await?;

@@ -92,12 +92,13 @@ fn a_check_that_fails_holds_up_no_other_change_and_nothing_is_deleted_before_it_
 fn a_namespace_whose_counts_take_long_has_one_of_them_tried_in_a_batch_and_others_are_checked() {
     run(async {
         let world = World::new("slow_counts", 1).await;
+        world.stage.run("create schema statistics; create extension pg_stat_statements schema statistics").await;
         let syncset = |number: usize, generation: i64| {
             let data =
                 json!({"spec": {"clusterDeploymentRefs": [{"name": "c0"}], "resources": [], "secretMappings": []}});
             document(Kind::SyncSet, &format!("s{number}"), generation, data, &[])
         };
-        for number in 0..4 {
+        for number in 10..24 {
             world.changes(syncset(number, 1)).await;
         }
         let slow = "insert into towline_applied select c.id, '', 'ConfigMap', 'default', s.name, s.id, 'v1', null, true, true, false, null, null, null, 0 \
@@ -109,17 +110,21 @@ fn a_namespace_whose_counts_take_long_has_one_of_them_tried_in_a_batch_and_other
         world.stage.run(slow).await;
         let tries = "select case when is_called then last_value else 0 end from tries";
         for round in 1..3 {
-            for number in 0..4 {
+            for number in 10..24 {
                 world.writes(syncset(number, round + 1)).await;
             }
+            let read = statements(&world.stage, "select i.id::text, d.id").await;
             world.writes(selector(round + 1, &of_env("prod"), 10, &[])).await;
             // What is aside already is set aside anew, and not counted by the way.
-            world.sets_aside(4).await;
+            world.sets_aside(14).await;
+            let read = statements(&world.stage, "select i.id::text, d.id").await - read;
             let checked = "select count(*) from towline_guard g join selectorsyncsets s on s.id = g.syncset where g.checked >= s.version";
             assert_eq!((world.stage.number(tries).await, world.stage.number(checked).await), (1, 1));
+            // Those of two pages; the first time the share is used up before the second one.
+            assert_eq!(read, 1 + round, "what is beyond the share is not read");
         }
         let counting = being_counted(&world.stage.database()).await.expect("a list");
-        assert_eq!(counting, ["s0", "s1", "s2", "s3"].map(|name| format!("SyncSet foo/{name}")));
+        assert_eq!(counting, (10..24).map(|number| format!("SyncSet foo/s{number}")).collect::<Vec<_>>());
     });
 }
 
