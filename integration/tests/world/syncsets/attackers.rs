@@ -9,7 +9,7 @@ use crate::syncsets::script::{Says, Script, TOKEN, kubeconfig};
 use crate::syncsets::world::{SYNCSETS, Stage, condition, run};
 
 /// The tables that syncsets have, and the record of who did what.
-pub(crate) const STATE: [&str; 13] = [
+const STATE: [&str; 13] = [
     "towline_applied",
     "towline_deleted",
     "towline_guard",
