@@ -78,7 +78,8 @@ fn whatever_happens_clusters_get_what_the_documents_say_and_never_lose_what_stay
             "{stopped} stopped, {resumed} resumed, {paused} paused, {promoted} promoted"
         );
         // Each process sends one request late at most each time that it is thawed, to each cluster; that is seldom a deletion.
-        assert!(deletions > 10 * unclaimed, "{deletions} deletions were compared with claims, {unclaimed} had none");
+        let may_be_late = 1 + deletions / 10;
+        assert!(deletions > 0 && unclaimed <= may_be_late, "{deletions} deletions had claims, {unclaimed} had none");
     });
 }
 
