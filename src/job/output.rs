@@ -188,7 +188,7 @@ mod tests {
     #[test]
     fn yaml_is_indented_as_kubectl_does_it() {
         let document = json!({"kind": "SyncSet", "labels": {}, "spec": {"clusters": [{"name": "a", "ports": [1, 2]}, "b", []],
-            "text": "one\n\n  two\n", "mode": "0400"}});
+            "text": "one\n  two\n", "mode": "0400"}});
         let expected = "\
 kind: SyncSet
 labels: {}
@@ -203,7 +203,6 @@ spec:
   mode: \"0400\"
   text: |
     one
-
       two
 ";
         assert_eq!(yaml(&document), expected);

@@ -460,7 +460,7 @@ mod tests {
         let asked = Asked { cluster: &cluster, verb: Verb::List, resource: "databases.demo.towline.dev", name: None };
         let long = Status { code: 422, message: "ä".repeat(5000), ..Status::default() };
         let Error::Rejected { message, .. } = asked.refused(&long, None) else { panic!("not rejected") };
-        assert_eq!(message.chars().count(), LONGEST_MESSAGE + 1);
+        assert_eq!(message.chars().count(), LONGEST_MESSAGE);
         let page = Status::failure("canary", KUBE_DECODED_NOTHING).with_code(502).boxed();
         let text = asked.failed(kube::Error::Api(page)).to_string();
         assert_eq!(text, format!("server error (502): {NO_STATUS}"));
