@@ -36,7 +36,7 @@ use tokio::time::Instant;
 
 pub use executor::{By, Client, Executor, ObjectOnCluster, Stop, check_merge};
 pub use observer::{First, WorkObserver};
-pub use prepare::{NoClient, NoCredentials, PrepareError, Prepared, Preparer, Room};
+pub use prepare::{NoClient, NoCredentials, PrepareError, Prepared, Preparer, SnapshotBudget};
 pub use worker::Worker;
 
 use crate::documents::{RowEnd, WorkEnd, WriteError};
@@ -49,7 +49,7 @@ use crate::telemetry::ReconcileResult;
 /// What a reconcile has read, and when.
 struct Read {
     snapshot: Snapshot,
-    room: Room,
+    room: SnapshotBudget,
     plan: Plan,
     at: Instant,
 }

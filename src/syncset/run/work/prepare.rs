@@ -93,12 +93,12 @@ struct Proposed {
 
 /// What a snapshot may take, until it is dropped.
 #[derive(Debug)]
-pub struct Room {
+pub struct SnapshotBudget {
     pub bytes: usize,
     /// Shortly before it was read.
     pub since: Instant,
     /// Its part of a budget, if it is not small.
-    _budget: Option<Slot>,
+    _slot: Option<Slot>,
 }
 
 #[derive(Debug)]
@@ -266,23 +266,23 @@ impl Preparer {
     /// What a pass over a cluster of this namespace begins with, and what that may take: whoever writes documents decides how much it is. So
     /// what is large is read once there is budget, which is taken before that of the pass. `namespace` is who has the budget; the empty one
     /// stands for all who only look at clusters.
-    pub async fn snapshot(&self, cluster: Uuid, namespace: &str) -> Result<(Snapshot, Room), PrepareError> {
-        let mut room = Room { bytes: SMALL_SNAPSHOT, since: Instant::now(), _budget: None };
+    pub async fn snapshot(&self, cluster: Uuid, namespace: &str) -> Result<(Snapshot, SnapshotBudget), PrepareError> {
+        let mut budget = SnapshotBudget { bytes: SMALL_SNAPSHOT, since: Instant::now(), _slot: None };
         for _ in 0..MOST_SNAPSHOTS {
-            let TooLarge { bytes } = match self.store.snapshot_within(cluster, room.bytes).await? {
-                Ok(snapshot) => return Ok((snapshot, room)),
+            let TooLarge { bytes } = match self.store.snapshot_within(cluster, budget.bytes).await? {
+                Ok(snapshot) => return Ok((snapshot, budget)),
                 Err(too_large) => too_large,
             };
             // Those that keep what they have and wait for more could wait for each other.
-            drop(room);
+            drop(budget);
             if bytes > MOST_SNAPSHOT {
                 return Err(PrepareError::TooManySyncsets);
             }
             // With room for what the pass itself stores, and for another one that it compares with this one before it deletes.
             let bytes = bytes.saturating_add(SMALL_SNAPSHOT).min(MOST_SNAPSHOT);
             let units = u32::try_from((2 * bytes).min(MOST_SNAPSHOT).div_ceil(UNIT)).unwrap_or(u32::MAX);
-            let budget = self.take(&self.budgets.snapshots.of(namespace), units, 1).await?;
-            room = Room { bytes, since: Instant::now(), _budget: Some(budget) };
+            let slot = self.take(&self.budgets.snapshots.of(namespace), units, 1).await?;
+            budget = SnapshotBudget { bytes, since: Instant::now(), _slot: Some(slot) };
         }
         Err(PrepareError::Outdated)
     }
