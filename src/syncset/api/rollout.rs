@@ -242,7 +242,8 @@ pub(super) fn routes(api: &Arc<SyncsetApi>) -> Vec<ApiRoute> {
     let reads = shows.routes(api, one).chain(revisions_of.routes(api, revisions));
     routes.extend(reads.map(|route| route.failing_with(&[ProblemKind::NotFound]).reading_many()));
     routes.extend(steers.routes(api, steer).map(|route| {
-        route.with_body::<RolloutOrder>().answering(StatusCode::OK).failing_with(&[
+        // An order waits for the row of its rollout, and reads whether a revision is kept.
+        route.with_body::<RolloutOrder>().answering(StatusCode::OK).reading_many().failing_with(&[
             ProblemKind::NotFound,
             ProblemKind::Conflict,
             ProblemKind::ChangeQuota,
@@ -309,14 +310,13 @@ async fn steer(api: Arc<SyncsetApi>, kind: Kind, request: ApiRequest) -> Result<
     let key = key(kind, Right::Write, &request)?;
     let order = order(&request.body)?;
     let charged = Some(key.namespace.as_str()).filter(|_| request.rights.require(Right::Admin, None).is_err());
-    charged.map_or(Ok(()), |namespace| api.changes.admit(namespace))?;
+    if let Some(namespace) = charged {
+        api.changes.admit(namespace)?;
+        // Whatever comes of it: finding out that an order is refused is as much work as carrying it out.
+        api.changes.count(namespace, 1);
+    }
     match rollouts::carry_out(&api.database, &key, order, &request.author).await {
-        Ok(shown) => {
-            if let Some(namespace) = charged {
-                api.changes.count(namespace, 1);
-            }
-            Ok(RolloutState::of(&shown, None, Timestamp::now()))
-        }
+        Ok(shown) => Ok(RolloutState::of(&shown, None, Timestamp::now())),
         Err(OrderError::NoRollout) => Err(without(&key)),
         Err(error @ OrderError::OtherWave { .. }) => Err(Problem::new(ProblemKind::Conflict, error.to_string())),
         Err(OrderError::Refused { refused, possible }) => {

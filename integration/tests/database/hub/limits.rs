@@ -290,14 +290,18 @@ fn eight_large_requests_are_under_way_the_next_one_is_told_to_wait_and_small_one
     });
 }
 
+/// The rollout to which an order is given.
+const ORDERED: &str = "/v1/selectorsyncsets/b/rollout";
+
 /// A request that reads much: its path, the table that it reads, and how a statement of it that waits is recognized.
-const SLOW: [(&str, &str, &str); 9] = [
+const SLOW: [(&str, &str, &str); 10] = [
     ("/v1/clusters?labelSelector=a!=b", "towline_documents", "with recursive state%"),
     ("/v1/syncsets/foo/a", "towline_documents", "select s.is_whole, d.*%"),
     ("/v1/selectorsyncsets/a", "towline_documents", "select s.is_whole, d.*%"),
     ("/v1/clustersyncs/foo/a", "towline_documents", "select s.is_whole, d.*%"),
     ("/v1/syncsets/foo/a/rollout", "towline_documents", "%from towline_documents c join towline_rollout r%"),
     ("/v1/selectorsyncsets/a/rollout/revisions", "towline_documents", "select v.revision, v.generation%"),
+    (ORDERED, "towline_documents", "%for update of r"),
     (
         "/v1/clusters/foo/a/explanation?kind=ConfigMap&objectNamespace=b&objectName=c",
         "syncsets",
@@ -342,7 +346,11 @@ fn a_token_whose_reads_are_slow_takes_a_quarter_of_the_connections_and_others_ar
             "spec": {"clusterDeploymentRefs": [{"name": "a"}], "resources": []}});
         let ask = |token: &str, path: &str| {
             let mut client = hub.client().with_token(token);
-            let request = if path.ends_with("diffs") { Request::post(path, &syncset) } else { Request::get(path) };
+            let request = match path {
+                "/v1/syncset-diffs" => Request::post(path, &syncset),
+                ORDERED => Request::post(path, &json!({"action": "pause"})),
+                _ => Request::get(path),
+            };
             tokio::spawn(async move { client.send(&request).await.expect("an answer").status })
         };
         for (path, table, statement) in SLOW {

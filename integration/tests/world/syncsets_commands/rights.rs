@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::header::RETRY_AFTER;
-use integration::hub::Request;
+use integration::hub::{Client, Request};
 use integration::{Towline, eventually};
 use serde_json::json;
 use tokio::time::timeout;
@@ -373,18 +373,32 @@ fn passes_that_are_requested_again_and_again_are_refused_as_other_changes_are() 
         let resync = |path: &str| Request::post(&format!("/v1/clusters/{path}"), &json!({}));
         // The namespace may change 2 MiB at once. A part of that it changes by documents; each pass and each order to a rollout counts
         // a KiB of the rest.
-        let document = json!({"namespace": "foo", "name": "base", "spec": {"clusterDeploymentRefs": []}});
-        mallory.send(&Request::post("/v1/syncsets", &document)).await.expect("an answer").success().expect("a syncset");
-        for letter in 'a'..='r' {
-            let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m", "namespace": "default"},
-                "data": {"text": letter.to_string().repeat(100 << 10)}});
-            let change = Request::merge_patch("/v1/syncsets/foo/base", &json!({"spec": {"resources": [map]}}));
-            mallory.send(&change).await.expect("an answer").success().expect("it is changed");
+        let fill = async |client: &mut Client, namespace: &str| {
+            let document = json!({"namespace": namespace, "name": "base", "spec": {"clusterDeploymentRefs": []}});
+            client
+                .send(&Request::post("/v1/syncsets", &document))
+                .await
+                .expect("an answer")
+                .success()
+                .expect("a syncset");
+            for letter in 'a'..='r' {
+                let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m", "namespace": "default"},
+                    "data": {"text": letter.to_string().repeat(100 << 10)}});
+                let path = format!("/v1/syncsets/{namespace}/base");
+                let change = Request::merge_patch(&path, &json!({"spec": {"resources": [map]}}));
+                client.send(&change).await.expect("an answer").success().expect("it is changed");
+            }
+        };
+        fill(&mut mallory, "foo").await;
+        for namespace in ["foo", "bar"] {
+            let rolled = json!({"kind": "SyncSet", "namespace": namespace, "name": "rolled", "spec": {"clusterDeploymentRefs": [], "rollout": {}}});
+            let reply = admin.send(&Request::post("/v1/apply", &rolled)).await.expect("an answer");
+            assert_eq!(reply.status, 200);
         }
-        let rolled = json!({"kind": "SyncSet", "namespace": "foo", "name": "rolled", "spec": {"clusterDeploymentRefs": [], "rollout": {}}});
-        let reply = admin.send(&Request::post("/v1/apply", &rolled)).await.expect("an answer");
-        assert_eq!(reply.status, 200);
-        let order = |action: &str| Request::post("/v1/syncsets/foo/rolled/rollout", &json!({ "action": action }));
+        let of = |namespace: &str, action: &str| {
+            Request::post(&format!("/v1/syncsets/{namespace}/rolled/rollout"), &json!({ "action": action }))
+        };
+        let order = |action: &str| of("foo", action);
         let mut done = 0;
         let refused = loop {
             let request = match done % 4 {
@@ -407,6 +421,15 @@ fn passes_that_are_requested_again_and_again_are_refused_as_other_changes_are() 
             assert_eq!(mallory.send(&order(action)).await.expect("an answer").status, 429);
         }
         assert_eq!(ada.send(&resync("bar/east/resync")).await.expect("an answer").status, 202, "another namespace");
+        // An order that is refused is as much work, and nothing else is counted of this namespace beside its documents.
+        fill(&mut ada, "bar").await;
+        let mut refused = 0;
+        while ada.send(&of("bar", "resume")).await.expect("an answer").status == 409 {
+            refused += 1;
+            assert!(refused < 500, "{refused} orders are refused and not counted");
+        }
+        assert!(refused >= 100, "{refused} orders");
+        assert_eq!(ada.send(&resync("bar/east/resync")).await.expect("an answer").status, 429);
         assert_eq!(admin.send(&resync("foo/west/resync")).await.expect("an answer").status, 202, "an administrator");
     });
 }
