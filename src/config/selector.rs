@@ -78,6 +78,14 @@ pub enum Test {
 }
 
 impl Requirement {
+    /// How many values are compared.
+    pub fn weight(&self) -> usize {
+        match &self.test {
+            Test::In(values) | Test::NotIn(values) => values.len(),
+            _ => 1,
+        }
+    }
+
     /// Whether labels are as required, by the rules of the API server.
     pub fn holds(&self, labels: &BTreeMap<String, String>) -> bool {
         let value = labels.get(&self.key);

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::name::{SyncSetKind, SyncSetName};
 use super::parse::{field, invalid, invalid_text, list};
 use super::rows::Failure;
-use crate::config::{Requirement, Test};
+use crate::config::Requirement;
 use crate::documents::{NamespacePattern, requirements_of};
 
 /// The clusters that a syncset is for.
@@ -68,13 +68,7 @@ impl Audience {
     pub fn weight(&self) -> usize {
         match self {
             Self::Named { .. } => 2,
-            Self::Selected { requirements, .. } => {
-                let of = |test: &Test| match test {
-                    Test::In(values) | Test::NotIn(values) => values.len(),
-                    _ => 1,
-                };
-                requirements.iter().map(|requirement| of(&requirement.test)).sum::<usize>() + 2
-            }
+            Self::Selected { requirements, .. } => requirements.iter().map(Requirement::weight).sum::<usize>() + 2,
         }
     }
 

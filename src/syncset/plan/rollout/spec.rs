@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::documents::{HEALTH_WITHIN, health_within};
+use crate::config::Requirement;
+use crate::documents::{HEALTH_WITHIN, MOST_WAVE_VALUES, health_within, requirements_of};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spec {
@@ -55,14 +56,17 @@ pub enum OnFailure {
 
 impl Spec {
     /// Reads `spec.rollout` of a document, and `health` of the content to which the rollout leads. None if that can't be read, as it may be
-    /// after a newer release has run.
+    /// after a newer release has run, or has more values than are taken.
     pub fn read(rollout: &Value, health: Option<&Value>) -> Option<Self> {
         let rollout = rollout.as_object()?;
         let given = |field: &str| rollout.get(field).filter(|value| !value.is_null());
-        let waves = match given("waves") {
+        let waves: Vec<Wave> = match given("waves") {
             Some(waves) => waves.as_array()?.iter().map(Wave::read).collect::<Option<_>>()?,
             None => Vec::new(),
         };
+        if waves.iter().map(Wave::weight).sum::<usize>() > MOST_WAVE_VALUES {
+            return None;
+        }
         let amount = |field, otherwise| given(field).map_or(Some(otherwise), Amount::read);
         let health = health.filter(|health| health.is_object());
         Some(Self {
@@ -86,6 +90,14 @@ impl Spec {
 }
 
 impl Wave {
+    /// How many values of labels its selector compares.
+    fn weight(&self) -> usize {
+        match &self.takes {
+            Takes::Selected(selector) => requirements_of(selector).iter().flatten().map(Requirement::weight).sum(),
+            Takes::Percent(_) => 0,
+        }
+    }
+
     fn read(wave: &Value) -> Option<Self> {
         let given = |field: &str| wave.get(field).filter(|value| !value.is_null());
         let takes = match (given("clusterSelector"), given("percent")) {

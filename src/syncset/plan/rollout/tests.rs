@@ -1044,6 +1044,10 @@ fn a_rollout_that_a_newer_release_has_written_is_not_read_as_something_else() {
     ] {
         assert_eq!(Spec::read(&rollout, None), None, "{rollout}");
     }
+    let values = |count: usize| (0..count).map(|at| format!("v{at}")).collect::<Vec<_>>();
+    let wave = |count| json!({"name": "a", "clusterSelector": {"matchExpressions": [{"key": "k", "operator": "NotIn", "values": values(count)}]}});
+    let waves = |last| Spec::read(&json!({"waves": [wave(250), wave(250), wave(250), wave(last)]}), None);
+    assert!(waves(250).is_some() && waves(251).is_none(), "each look would compare them all");
 }
 
 #[test]
