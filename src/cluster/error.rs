@@ -8,7 +8,7 @@ use super::Verb;
 use super::fence::Expired;
 use crate::config::ClusterName;
 pub(super) use classify::{Asked, NO_STATUS, cautious_message};
-pub use classify::{Cause, full_text};
+pub use classify::{Cause, full_text, harmless};
 
 /// Replaces the cause of a failed connection for those who may not see it.
 const NO_API_SERVER: &str =

@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::compared::listed;
 use super::fields::taken;
 use super::{ANSWER_WITHIN, Inspector, Unseen};
-use crate::cluster::{KindId, ManagedFields, Metadata};
+use crate::cluster::{KindId, ManagedFields, Metadata, harmless};
 use crate::documents::{FieldPointer, Problem, SlotOwner};
 use crate::syncset::plan::action::{Action, PassPlan};
 use crate::syncset::plan::health::explained;
@@ -442,7 +442,8 @@ impl Wanting {
         let is_ours = |entry: &&ManagedFields| {
             entry.manager == manager.as_str() && entry.operation == operation && entry.subresource.is_empty()
         };
-        let time = metadata.managers.iter().find(is_ours).and_then(|entry| entry.time.as_ref());
+        let time =
+            metadata.managers.iter().find(is_ours).and_then(|entry| entry.time.as_ref()?.parse::<Timestamp>().ok());
         if let Some(time) = time.filter(|_| self.state == SENT) {
             self.state = format!("{SENT} {time}");
         }
@@ -475,7 +476,7 @@ fn present(metadata: &Metadata, winner: Option<&Winner>, rows: &[AppliedRow], no
     let Seen { uid, version, owned_by_apply, owned_by_update, ending, .. } = seen(metadata);
     if let Some(ending) = ending {
         let age = ending.since.map(|since| format!(" for {}", spoken(since, now))).unwrap_or_default();
-        return format!("being deleted{age}, {}", ending.held_by());
+        return format!("being deleted{age}, {}", harmless(&ending.held_by()));
     }
     let Some(Winner { header, desired }) = winner else { return "present, and wanted by no syncset".to_owned() };
     let Some(desired) = desired else { return "present".to_owned() };

@@ -3,17 +3,19 @@
 
 use std::collections::BTreeSet;
 
+use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::cluster::{ManagedFields, shown_manager};
+use crate::syncset::plan::seen::is_shown;
 
 /// Fields that a manager has taken over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Taken {
     /// The manager, and the subresource through which it has written.
     pub(super) manager: String,
-    /// When it last changed something, as the server wrote it.
-    pub(super) at: Option<String>,
+    /// When it last changed something, if the server gives a time.
+    pub(super) at: Option<Timestamp>,
     /// The fields: `.data.region`, `.spec.containers[].image`.
     pub(super) fields: Vec<String>,
 }
@@ -26,10 +28,10 @@ pub(super) fn taken(body: &Value, managers: &[ManagedFields], ours: &str) -> Vec
         found
     };
     let kept: BTreeSet<String> = managers.iter().filter(|entry| entry.manager == ours).flat_map(of).collect();
-    let others = managers.iter().filter(|entry| entry.manager != ours);
+    let others = managers.iter().filter(|entry| entry.manager != ours && is_shown(entry));
     let taken = others.map(|entry| Taken {
         manager: shown_manager(&entry.manager, &entry.subresource),
-        at: entry.time.clone(),
+        at: entry.time.as_ref().and_then(|time| time.parse().ok()),
         fields: of(entry).into_iter().filter(|field| !kept.contains(field)).collect(),
     });
     taken.filter(|taken| !taken.fields.is_empty()).collect()
@@ -96,5 +98,23 @@ mod tests {
         scaled.subresource = "scale".to_owned();
         let found = taken(&body, &[ours, scaled], "towline");
         assert_eq!(found.iter().map(|taken| taken.manager.as_str()).collect::<Vec<_>>(), ["hpa by /scale"]);
+    }
+
+    #[test]
+    fn of_what_a_cluster_says_nothing_is_shown_that_no_api_server_writes() {
+        let body = json!({"data": {"region": "west"}});
+        let taken_by = |manager: &str, subresource: &str, time: &str| {
+            let mut entry = entry(manager, &json!({"f:data": {"f:region": {}}}));
+            (entry.subresource, entry.time) = (subresource.to_owned(), Some(time.to_owned()));
+            taken(&body, &[entry], "towline").pop().map(|taken| (taken.manager, taken.at.map(|at| at.to_string())))
+        };
+        let time = "2026-11-23T08:00:00Z";
+        assert_eq!(taken_by("hpa", "", time), Some(("hpa".to_owned(), Some(time.to_owned()))));
+        for (manager, subresource) in [("h\u{1b}pa", ""), ("hpa", "sc\u{9b}ale"), (&"h".repeat(129), "")] {
+            assert_eq!(taken_by(manager, subresource, time), None, "{manager:?} {subresource:?}");
+        }
+        for time in ["yesterday", "2026-11-23T08:00:00Z\u{1b}[31m"] {
+            assert_eq!(taken_by("hpa", "", time), Some(("hpa".to_owned(), None)));
+        }
     }
 }

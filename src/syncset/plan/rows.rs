@@ -5,6 +5,7 @@ use uuid::Uuid;
 
 use super::name::{Digest, ObjectRef, SyncSetName};
 use super::reason::Reason;
+use crate::cluster::harmless;
 
 /// The outcome of a syncset's last try on a cluster (`towline_result`).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +44,13 @@ pub struct Failure {
     pub reason: Reason,
     /// In a sentence. It never repeats a value of a secret.
     pub message: String,
+}
+
+impl Failure {
+    /// As it is stored and shown: in one line of at most 1,024 bytes. A cluster may choose any part of the message.
+    pub fn harmless(self) -> Self {
+        Self { message: harmless(&self.message), ..self }
+    }
 }
 
 /// An object that a syncset has sent or is about to send (`towline_applied`).

@@ -80,10 +80,13 @@ fn is_ours(entry: &ManagedFields) -> bool {
 
 /// The entries of other managers, but those of the status.
 fn others(metadata: &Metadata) -> impl Iterator<Item = &ManagedFields> {
-    let is_shown = |name: &str| name.len() <= LONGEST_MANAGER && !name.chars().any(char::is_control);
-    metadata.managers.iter().filter(move |entry| {
-        entry.subresource != "status" && !is_ours(entry) && is_shown(&entry.manager) && is_shown(&entry.subresource)
-    })
+    metadata.managers.iter().filter(|entry| entry.subresource != "status" && !is_ours(entry) && is_shown(entry))
+}
+
+/// Whether operators may be shown the manager: an API server takes no other names.
+pub fn is_shown(entry: &ManagedFields) -> bool {
+    let is_usual = |name: &str| name.len() <= LONGEST_MANAGER && !name.chars().any(char::is_control);
+    is_usual(&entry.manager) && is_usual(&entry.subresource)
 }
 
 /// Of the entry of a manager: which fields it owns, and since when.

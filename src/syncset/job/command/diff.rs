@@ -10,7 +10,7 @@ use crate::documents::{Kind, Manifest, Problem, manifests_of_yaml};
 use crate::job::check::say;
 use crate::job::client::{Error, HubAccess, HubClient, complain_of};
 use crate::job::command::{Exit, complain};
-use crate::job::output::{Format, Output};
+use crate::job::output::{Format, Output, one_line};
 use crate::job::terminal::telling;
 
 /// Most notes that are shown of a cluster, unless the table is wide.
@@ -196,7 +196,8 @@ fn lines(answer: &Value, is_wide: bool) -> Vec<String> {
     let most = if is_wide { usize::MAX } else { MOST_NOTES };
     let width = sample.iter().map(|cluster| place(cluster).chars().count()).max().unwrap_or_default();
     lines.extend(sample.into_iter().map(|cluster| format!("{:<width$}  {}", place(cluster), told(cluster, most))));
-    lines
+    // A cluster may choose what the hub tells of it.
+    lines.iter().map(|line| one_line(line)).collect()
 }
 
 fn place(cluster: &Value) -> String {
@@ -277,6 +278,16 @@ mod tests {
             ["SyncSet team-a/web: 1 cluster (0 new, 0 no longer); held: yes (deletions on 1)"]
         );
         assert_eq!(Found::of(&answer), Found { differs: true, fails: false });
+    }
+
+    #[test]
+    fn what_a_cluster_has_chosen_of_a_diff_does_not_reach_the_terminal() {
+        let text = "a\u{1b}[31m\u{9b}\nb";
+        let object = json!({"object": text, "action": "change", "note": text});
+        let cluster = json!({"namespace": text, "name": text, "obstacle": text, "change": 1, "objects": [object]});
+        let answer = json!({"syncset": text, "rollout": text, "noLonger": 1, "noLongerClusters": [cluster], "sample": [cluster]});
+        let lines = lines(&answer, true);
+        assert!(lines.len() == 4 && !lines.concat().contains(char::is_control), "{lines:?}");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::of_mounted;
 use crate::documents::Kind;
 use crate::job::client::{Error, HubAccess, HubClient, encode, path_of};
 use crate::job::command::Exit;
-use crate::job::output::{Format, plain};
+use crate::job::output::{Format, one_line, plain};
 
 /// `towline explain`.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]
@@ -76,7 +76,8 @@ pub(super) async fn explain(command: ExplainCommand) -> Result<Exit, Error> {
 }
 
 fn lines(answer: &Value) -> Vec<String> {
-    let text = |value: &Value, field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+    // A cluster may choose what the hub tells of it.
+    let text = |value: &Value, field: &str| value.get(field).and_then(Value::as_str).map(one_line).unwrap_or_default();
     let mut lines = vec![format!("cluster    {}", text(answer, "cluster"))];
     let wanting: Vec<&Value> = answer.get("wantedBy").and_then(Value::as_array).into_iter().flatten().collect();
     if wanting.is_empty() {
@@ -95,7 +96,7 @@ fn lines(answer: &Value) -> Vec<String> {
         ));
     }
     lines.push(format!("live       {}", text(answer, "live")));
-    if let Some(health) = answer.get("health").and_then(Value::as_str) {
+    if let Some(health) = answer.get("health").and_then(Value::as_str).map(one_line) {
         lines.push(format!("health     {health}"));
     }
     lines.push(format!("if dropped {}", text(answer, "ifDropped")));
@@ -130,6 +131,15 @@ mod tests {
         ] {
             assert!(of(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn what_a_cluster_has_chosen_of_an_explanation_does_not_reach_the_terminal() {
+        let text = "a\u{1b}[31m\u{9b}\nb";
+        let wanting = json!({"syncset": text, "mode": text, "behavior": text, "place": text, "state": text});
+        let answer = json!({"cluster": text, "live": text, "health": text, "ifDropped": text, "wantedBy": [wanting]});
+        let lines = lines(&answer);
+        assert!(lines.len() == 5 && !lines.concat().contains(char::is_control), "{lines:?}");
     }
 
     #[test]

@@ -295,7 +295,7 @@ impl Pass {
                 self.stored.drop_result(row.syncset);
                 continue;
             }
-            let failure = self.take_deletion_failure(row.syncset);
+            let failure = self.take_deletion_failure(row.syncset).map(Failure::harmless);
             let since = if row.failure == failure { row.since } else { self.now() };
             self.stored.put_result(ResultRow { failure, since, has_pending_deletions: true, ..row });
         }
@@ -317,7 +317,7 @@ impl Pass {
         let failure = failures.into_iter().flatten().next().or(of_deletion);
         let (name, inputs, generation) = (live.header.name.clone(), live.inputs, live.header.generation);
         let old = self.stored.result(id);
-        let failure = failure.or_else(|| self.still_deleted_again(id, old?));
+        let failure = failure.or_else(|| self.still_deleted_again(id, old?)).map(Failure::harmless);
         // A row of generation 0 was only stored to be found by the next pass.
         let same = old.filter(|old| old.generation > 0 && old.failure == failure);
         let first_success = old.and_then(|old| old.first_success).or(failure.is_none().then(|| self.now()));

@@ -581,6 +581,53 @@ fn an_object_that_is_deleted_and_not_gone_is_looked_at_until_it_is() {
     }
 }
 
+/// Whatever a cluster says: of a syncset that is gone and of one that is not, in a failure to send, to look and to delete, and of what holds an object.
+#[test]
+fn a_cluster_chooses_no_long_message_and_no_control_character_of_a_failure() {
+    let words = format!("\u{1b}[31m{}\u{9b}\n", "x\u{85}y".repeat(10_000));
+    let hold = |world: &mut World, finalizer: &str, remaining: Option<&String>| {
+        let held = world.objects.get_mut(&map("a")).expect("it is there");
+        (held.finalizers, held.remaining) = (vec![finalizer.to_owned()], remaining.cloned());
+    };
+    let refuse = |world: &mut World, verb: &str| {
+        world.words.clone_from(&words);
+        world.refusals.insert(format!("{verb} {}", map("a")), Refusal::Forbidden);
+    };
+    type Source<'a> = (Reason, &'a dyn Fn(&mut World));
+    let sources: [Source<'_>; 5] = [
+        (Reason::Forbidden, &|world| refuse(world, "APPLY")),
+        (Reason::DeletionFailed, &|world| refuse(world, "GET")),
+        (Reason::DeletionFailed, &|world| refuse(world, "DELETE")),
+        (Reason::DeletionPending, &|world| hold(world, &words, None)),
+        (Reason::DeletionPending, &|world| hold(world, "a", Some(&words))),
+    ];
+    for (reason, says) in sources {
+        for is_gone in [false, true] {
+            let before = base().maps(&["a", "b"]);
+            let (mut world, mut store) = with(from_ref(&before));
+            says(&mut world);
+            let after = match reason {
+                Reason::Forbidden => vec![before.clone().maps(&["a=2", "b"])],
+                _ if is_gone => Vec::new(),
+                _ => vec![before.clone().maps(&["b"])],
+            };
+            pass(&mut world, &mut store, &after, false);
+            let mut told = Vec::new();
+            for second in [61, 62] {
+                let mut late = store.input(&after, false).expect("it is due");
+                late.now = Timestamp::from_second(second).expect("a time");
+                run(&mut world, &mut store, late);
+                told.push(store.results[&before.id].clone());
+            }
+            let failure = told[0].failure.as_ref().expect("a failure");
+            assert_eq!(failure.reason, reason);
+            let message = &failure.message;
+            assert!((1_000..=1_024).contains(&message.len()) && !message.contains(char::is_control), "{message:?}");
+            assert_eq!(told[1], told[0], "it is the same failure since then");
+        }
+    }
+}
+
 /// The wait for a look is the shorter one. While nothing is looked at, since the guard has not decided yet, what fails is not tried each second.
 #[test]
 fn what_fails_beside_an_object_that_is_not_gone_does_not_put_off_the_look_at_that() {

@@ -36,6 +36,8 @@ pub(super) struct Object {
     pub(super) terminating: bool,
     pub(super) deleted_at: Option<Timestamp>,
     pub(super) finalizers: Vec<String>,
+    /// What a namespace says of what is left in it.
+    pub(super) remaining: Option<String>,
     pub(super) owned: BTreeMap<&'static str, Digest>,
     /// Created by somebody else.
     pub(super) foreign: bool,
@@ -54,6 +56,8 @@ pub(super) struct World {
     pub(super) log: Vec<String>,
     /// By the request as it is logged.
     pub(super) refusals: BTreeMap<String, Refusal>,
+    /// What follows each of their messages.
+    pub(super) words: String,
     pub(super) without_strategic: bool,
     /// Objects that can't be changed, only created.
     pub(super) immutable: BTreeSet<ObjectRef>,
@@ -294,6 +298,7 @@ impl World {
             terminating: false,
             deleted_at: None,
             finalizers: Vec::new(),
+            remaining: None,
             owned: BTreeMap::new(),
             foreign: true,
             fields: BTreeMap::new(),
@@ -343,7 +348,7 @@ impl World {
             ending: object.terminating.then(|| Ending {
                 since: object.deleted_at,
                 finalizers: object.finalizers.clone(),
-                remaining: None,
+                remaining: object.remaining.clone(),
             }),
             owned_by_apply: owned(Manager::Apply),
             owned_by_update: owned(Manager::Update),
@@ -411,7 +416,9 @@ impl World {
     fn logged(&mut self, verb: &str, object: &ObjectRef) -> Result<(), Refused> {
         let line = format!("{verb} {object}");
         self.log.push(line.clone());
-        self.refusals.get(&line).map_or(Ok(()), |refusal| Err(refused(*refusal)))
+        let Some(refusal) = self.refusals.get(&line) else { return Ok(()) };
+        let refused = refused(*refusal);
+        Err(Refused { message: format!("{}{}", refused.message, self.words), ..refused })
     }
 
     pub(super) fn resolve(&mut self, api_version: &str, kind: &str, wait: bool) -> Resolution {
