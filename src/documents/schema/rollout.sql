@@ -3,9 +3,11 @@
 -- `towline_write` changes these tables under its lock. So whoever holds a row of them must never wait for that lock.
 
 -- Each content that a syncset with a rollout had, with the generation and the version that the document had with it, and the KiB that it counts.
+-- Contents are compared under the log's lock: first by `hash`, so that none is read that is another one.
 create table towline_revision (
   syncset uuid not null, revision int not null, generation bigint not null, version bigint not null, made timestamptz not null,
-  content jsonb not null, kib int not null, primary key (syncset, revision));
+  content jsonb not null, kib int not null, hash bigint not null generated always as (jsonb_hash_extended(content, 0)) stored,
+  primary key (syncset, revision));
 -- A changed Secret concerns the clusters that may have a revision that maps it.
 create index on towline_revision using gin ((content->'secretMappings') jsonb_path_ops) with (fastupdate = off);
 do $$
@@ -132,11 +134,12 @@ begin
     end if;
     insert into towline_rollout select rollout.*;
   end if;
-  if exists (select from towline_revision where syncset = document.id and revision = rollout.newest and content = revised) then
+  if exists (select from towline_revision where syncset = document.id and revision = rollout.newest
+      and hash = jsonb_hash_extended(revised, 0) and content = revised) then
     return;
   end if;
-  select revision into to_revision from towline_revision where syncset = document.id and content = revised
-    order by revision desc limit 1;
+  select revision into to_revision from towline_revision where syncset = document.id
+    and hash = jsonb_hash_extended(revised, 0) and content = revised order by revision desc limit 1;
   if not found then
     select coalesce(max(revision), 0) + 1 into to_revision from towline_revision where syncset = document.id;
     insert into towline_revision values
@@ -163,8 +166,8 @@ begin
       if exists (select from towline_rollout where syncset = document.id) then
         more := towline_content_kib(revised) - (select coalesce(sum(kib), 0) from towline_unused(document.id, null));
         if more > most then
-          select revision into kept from towline_revision where syncset = document.id and content = revised
-            order by revision desc limit 1;
+          select revision into kept from towline_revision where syncset = document.id
+            and hash = jsonb_hash_extended(revised, 0) and content = revised order by revision desc limit 1;
           if found then more := -(select coalesce(sum(kib), 0) from towline_unused(document.id, kept)); end if;
         end if;
       else

@@ -129,6 +129,48 @@ fn each_new_content_gets_a_revision_and_nothing_else_does() {
     });
 }
 
+/// It is found out under the log's lock which content that is.
+#[test]
+fn no_large_content_is_read_to_find_that_another_one_is_new() {
+    run(async {
+        let mut subject = Subject::new("compared").await;
+        // Letters that can't be compressed, so that they are stored out of line.
+        let large = |seed: u64| -> String {
+            let mut state = seed;
+            let letter = |_| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                char::from(b'a' + u8::try_from((state >> 33) % 26).expect("small"))
+            };
+            (0..100_000).map(letter).collect()
+        };
+        for seed in 0..5 {
+            subject.write(spec(&large(seed), "x", true)).await;
+        }
+        let read = "select pg_stat_get_xact_blocks_fetched(reltoastrelid) from pg_class where oid = 'towline_revision'::regclass";
+        // The document itself is read before, where it is stored.
+        let revise = |content: &str| {
+            format!(
+                "do $$ declare d towline_documents; begin \
+                   select * into d from towline_documents where kind = 'selectorsyncsets'; d.generation := d.generation + 1; \
+                   d.data := {content}; perform towline_revise(d, false); end $$"
+            )
+        };
+        let (new, kept) = (
+            "jsonb_set(d.data, '{spec,resources,0,data,content}', '\"small\"')",
+            "jsonb_set(d.data, '{spec}', (select content from towline_revision where revision = 1) || '{\"rollout\": {\"waves\": []}}')",
+        );
+        let mut blocks = Vec::new();
+        for content in [new, kept] {
+            subject.stage.run("begin").await;
+            subject.stage.run(&revise(content)).await;
+            blocks.push(subject.stage.number(read).await);
+            subject.stage.run("rollback").await;
+        }
+        assert!(blocks[0] == 0 && blocks[1] > 0, "{blocks:?}");
+        assert_eq!(subject.names().await.len(), 5);
+    });
+}
+
 #[test]
 fn what_clusters_have_when_a_rollout_is_added_stays_as_it_is() {
     run(async {
