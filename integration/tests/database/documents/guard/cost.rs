@@ -85,7 +85,7 @@ fn the_syncsets_of_relabelled_clusters_are_found_without_a_look_at_their_objects
     run(async {
         const BLOCKS: &str = "select coalesce(sum(shared_blks_hit + shared_blks_read), 0)::bigint from statistics.pg_stat_statements s \
              where s.dbid = (select oid from pg_database where datname = current_database()) and query like 'select distinct t.syncset::text%'";
-        let world = World::new("relabelled", 3).await;
+        let world = World::new("relabelled_many", 3).await;
         world.stage.run("create schema statistics; create extension pg_stat_statements schema statistics").await;
         let many = "insert into towline_applied select c.id, '', 'ConfigMap', 'default', 'x' || n, s.id, 'v1', null, true, true, false, null, null, null, 0 \
              from clusters c, selectorsyncsets s, generate_series(1, 10000) n; analyze";
