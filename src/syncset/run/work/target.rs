@@ -5,9 +5,9 @@
 //!
 //! A pass is planned by a snapshot, and may wait after that: for its share of a budget, for a slot, for a cluster that takes its time. Meanwhile
 //! somebody may pause the cluster or restore a label. Each write to the database brings what is known of that; and if the last word is
-//! old, the database is asked before anything is deleted, and after a wait before the next request of any kind. So a pass deletes nothing of
+//! old, the database is asked before anything is deleted, and after a wait before the next request about an object. So a pass deletes nothing of
 //! which another pass was requested more than [`FRESH`] ago, unless what was changed does not concern what is wanted and who may delete;
-//! and one that has waited sends nothing to a cluster whose document has changed. Other changes do not keep it from sending what it has: a
+//! and one that has waited reads and sends no object where the cluster's document has changed. Other changes do not keep it from sending what it has: a
 //! cluster that changes more often than it has a turn would never have one.
 
 use std::time::Duration;
@@ -112,7 +112,7 @@ impl<'p, 'c> PassTarget<'p, 'c> {
         if stop == Stop::Lost { Halt::Failed(ReconcileError::Lost) } else { Halt::Cluster(stop) }
     }
 
-    /// Before each request to the cluster.
+    /// Before each request to the cluster but those by which it finds out how kinds are served: the note comes after them.
     async fn may_send(&mut self) -> Result<(), Halt> {
         let may_send = self.basis.may_send(&self.worker.store, self.work).await?;
         if may_send { Ok(()) } else { Err(Halt::Outdated) }
@@ -156,7 +156,6 @@ impl Target for PassTarget<'_, '_> {
     }
 
     async fn resolve(&mut self, api_version: &str, kind: &str, wait: bool) -> Result<Resolution, Failed<Halt>> {
-        self.may_send().await.map_err(Failed::Stopped)?;
         let asked = Instant::now();
         let resolved = self.executor.resolve(api_version, kind, wait);
         let resolved = self.worker.patiently(self.work, resolved, self.own_slot).await;
