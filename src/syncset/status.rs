@@ -141,7 +141,6 @@ fn because(counted: &Counted) -> String {
     guard::waits_for_approval(format_args!("deletions of {names}"), SYNCSETS)
 }
 
-/// Nothing but a change of the document or of the configuration helps.
 /// What they would delete takes long to count.
 fn being_counted(counted: &Counted) -> Option<String> {
     match counted.counting {
@@ -151,6 +150,7 @@ fn being_counted(counted: &Counted) -> Option<String> {
     }
 }
 
+/// Nothing but a change of the document or of the configuration helps.
 fn refused_kubeconfigs(counted: &Counted) -> Option<String> {
     match counted.refused {
         0 => None,
@@ -186,8 +186,8 @@ fn report(latest: &Latest) -> Value {
     json!({
         "as_of_seconds": latest.counted_at.map(|at| at.elapsed().as_secs()),
         "held_syncsets": counted.suspended.len() + counted.more_suspended,
-        "rollouts": rollouts,
         "syncsets_being_counted": counted.counting,
+        "rollouts": rollouts,
         "refused_kubeconfigs": counted.refused,
         "dispatcher": {
             "holder": dispatcher.holder, "cursor": dispatcher.cursor.to_string(), "newest": dispatcher.newest.to_string(),
@@ -224,12 +224,12 @@ fn stopped(stopped: &ShownRollout, since: Option<Instant>) -> ListedObject {
 
 fn failure(failing: &FailingSyncset, since: Option<Instant>) -> ListedObject {
     let FailingSyncset { cluster, syncset, reason, message, .. } = failing;
-    ListedObject {
     let (cause, next_step) = match syncset {
         Some(syncset) => (format!("{syncset}: {message}"), Reason::of_name(reason).map(Reason::next_step)),
         None => (message.clone(), Some("let fewer syncsets name or select it, and fewer of them fail")),
     };
     let syncset = syncset.as_ref().map(|syncset| ("syncset".to_owned(), json!(syncset)));
+    ListedObject {
         cause,
         next_step: next_step.map(str::to_owned),
         also: syncset.into_iter().chain([("reason".to_owned(), json!(reason))]).collect(),
@@ -336,12 +336,12 @@ mod tests {
             unreachable: Vec::new(),
             suspended: Vec::new(),
             more_suspended: 0,
+            counting: 0,
             rollouts: [(RolloutGroup::Stopped, 1)].into(),
             stopped: Vec::new(),
             more_stopped: 0,
             work: Counts { running: 8, ready: 9, waiting: 10, oldest: None },
             dispatcher: DispatcherState {
-            counting: 0,
                 holder: Some("towline-1".to_owned()),
                 cursor: 41,
                 newest: 43,
@@ -382,12 +382,12 @@ mod tests {
             json!({
                 "as_of_seconds": null,
                 "held_syncsets": 1,
+                "syncsets_being_counted": 0,
                 "rollouts": {"stopped": 1},
                 "refused_kubeconfigs": 0,
                 "dispatcher": {"holder": "towline-1", "cursor": "41", "newest": "43", "lag_seconds": 2.0},
                 "work": {"running": 8, "ready": 9, "waiting": 10, "oldest_seconds": null},
             })
-                "syncsets_being_counted": 0,
         );
         assert_eq!(
             json!(objects.not_in_step),
@@ -424,15 +424,15 @@ mod tests {
         assert_eq!(of(&paused), Condition::new(SectionState::Pending, "changes are being dispatched; 1 paused"));
         counted.dispatcher.cursor = counted.dispatcher.newest;
         assert_eq!(of(&counted), Condition::new(SectionState::Ready, "2 unreachable"));
+        let counting = |counting| of(&Counted { counting, ..counted.clone() });
+        let of_one = Condition::new(SectionState::Pending, "deletions of 1 syncset are being counted; 2 unreachable");
+        assert_eq!(counting(1), of_one);
+        assert!(counting(2).message.starts_with("deletions of 2 syncsets are being counted"), "{:?}", counting(2));
         let refused = Counted { refused: 1, ..counted.clone() };
         assert_eq!(of(&refused), Condition::new(SectionState::Failing, "1 kubeconfig is refused; 2 unreachable"));
         let alone =
             Counted { states: [(ObjectState::Unreachable, 2), (ObjectState::Paused, 1)].into(), ..counted.clone() };
         assert_eq!(of(&alone), Condition::new(SectionState::Waiting, "no cluster answers; 1 paused, 2 unreachable"));
-        let counting = |counting| of(&Counted { counting, ..counted.clone() });
-        let of_one = Condition::new(SectionState::Pending, "deletions of 1 syncset are being counted; 2 unreachable");
-        assert_eq!(counting(1), of_one);
-        assert!(counting(2).message.starts_with("deletions of 2 syncsets are being counted"), "{:?}", counting(2));
         counted.states.insert(ObjectState::Failing, 3);
         assert_eq!(of(&counted), Condition::new(SectionState::Failing, "3 failing, 2 unreachable"));
         counted.suspended = vec![monitoring(); 5];
