@@ -89,14 +89,14 @@ pub struct Next {
 /// `cluster_row` is what is known of the cluster now: its identity and kubeconfig as found out in the pass. `attempts` are those with which
 /// it was claimed, this one included. `random`, from 0 up to 1, spreads clusters that would be looked at together.
 pub fn next(
-    left_as: &LeftAs,
+    left: &LeftAs,
     cluster_row: ClusterRow,
     attempts: i32,
     interval: Duration,
     now: Timestamp,
     random: f64,
 ) -> Next {
-    match left_as {
+    match left {
         LeftAs::Complete { was_full, left } => {
             let throttled = cluster_row.throttled();
             let next_full = match cluster_row.next_full {

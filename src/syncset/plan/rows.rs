@@ -48,6 +48,7 @@ pub struct Failure {
 
 impl Failure {
     /// As it is stored and shown: in one line of at most 1,024 bytes. A cluster may choose any part of the message.
+    #[must_use]
     pub fn harmless(self) -> Self {
         Self { message: harmless(&self.message), ..self }
     }

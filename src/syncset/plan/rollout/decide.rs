@@ -274,8 +274,11 @@ impl Step<'_> {
             return (self.rollout, self.moves);
         }
         if failures > 0 {
-            let semicolon = if self.rollout.message.is_empty() { "" } else { "; " };
-            self.rollout.message += &format!("{semicolon}{failures} failed on the way back");
+            let before = match self.rollout.message.as_str() {
+                "" => String::new(),
+                message => format!("{message}; "),
+            };
+            self.rollout.message = format!("{before}{failures} failed on the way back");
         }
         // An edit back to what was there before leaves nothing to be corrected.
         let state =

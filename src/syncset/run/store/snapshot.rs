@@ -249,13 +249,11 @@ impl PassStore {
                 }
             }
         };
-        match answered {
-            Ok(row) => row.map(Some),
-            Err(_) => {
-                let _slot = self.slot().await;
-                Ok(self.rows(&[cluster], &[room]).await?.pop())
-            }
+        if let Ok(row) = answered {
+            return row.map(Some);
         }
+        let _slot = self.slot().await;
+        Ok(self.rows(&[cluster], &[room]).await?.pop())
     }
 
     /// Reads what is asked for, up to what is read together. Returns false if nothing is.

@@ -584,6 +584,7 @@ fn an_object_that_is_deleted_and_not_gone_is_looked_at_until_it_is() {
 /// Whatever a cluster says: of a syncset that is gone and of one that is not, in a failure to send, to look and to delete, and of what holds an object.
 #[test]
 fn a_cluster_chooses_no_long_message_and_no_control_character_of_a_failure() {
+    type Source<'a> = (Reason, &'a dyn Fn(&mut World));
     let words = format!("\u{1b}[31m{}\u{9b}\n", "x\u{85}y".repeat(10_000));
     let hold = |world: &mut World, finalizer: &str, remaining: Option<&String>| {
         let held = world.objects.get_mut(&map("a")).expect("it is there");
@@ -593,7 +594,6 @@ fn a_cluster_chooses_no_long_message_and_no_control_character_of_a_failure() {
         world.words.clone_from(&words);
         world.refusals.insert(format!("{verb} {}", map("a")), Refusal::Forbidden);
     };
-    type Source<'a> = (Reason, &'a dyn Fn(&mut World));
     let sources: [Source<'_>; 5] = [
         (Reason::Forbidden, &|world| refuse(world, "APPLY")),
         (Reason::DeletionFailed, &|world| refuse(world, "GET")),
