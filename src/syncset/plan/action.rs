@@ -39,9 +39,9 @@ pub struct ClusterFacts {
     pub kubeconfig_generation: i64,
 }
 
-/// A syncset that is to be applied to the cluster now.
+/// A syncset that names or selects the cluster, due or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DueFacts {
+pub struct LiveFacts {
     pub id: Uuid,
     /// What it would be applied with.
     pub inputs: Digest,
@@ -117,7 +117,7 @@ impl Action {
     /// those of a pass that was killed have no result.
     pub fn of(
         cluster: Option<&ClusterFacts>,
-        live: &[DueFacts],
+        live: &[LiveFacts],
         results: &[ResultRow],
         with_objects: &BTreeSet<Uuid>,
         cluster_row: Option<&ClusterRow>,
@@ -149,7 +149,7 @@ impl Action {
         let is_full = identifies || next_full.is_none_or(|next_full| next_full <= now);
         let due = live.iter().filter(|live| is_full || is_due(live, results)).map(|live| live.id).collect();
         // After a full pass it is read anyway.
-        let is_read = |live: &&DueFacts| !is_full && live.health_at.is_some_and(|at| at <= now);
+        let is_read = |live: &&LiveFacts| !is_full && live.health_at.is_some_and(|at| at <= now);
         let health = live.iter().filter(is_read).map(|live| live.id).collect();
         let known = results.iter().map(|result| result.syncset).chain(with_objects.iter().copied());
         let gone = known.filter(|syncset| !live.iter().any(|live| live.id == *syncset)).collect();
@@ -197,7 +197,7 @@ impl PassPlan {
 }
 
 /// Whether a syncset is due although no full pass is.
-fn is_due(live: &DueFacts, results: &[ResultRow]) -> bool {
+fn is_due(live: &LiveFacts, results: &[ResultRow]) -> bool {
     let result = results.iter().find(|result| result.syncset == live.id);
     result.is_none_or(|result| result.inputs != live.inputs || result.failure.is_some() || result.has_pending_deletions)
 }
@@ -286,8 +286,8 @@ mod tests {
         SyncSetName { kind: SyncSetKind::SyncSet, namespace: "team-a".to_owned(), name: name.to_owned() }
     }
 
-    fn live(number: u8) -> DueFacts {
-        DueFacts { id: Uuid::from_u128(number.into()), inputs: Digest([number; 32]), health_at: None }
+    fn live(number: u8) -> LiveFacts {
+        LiveFacts { id: Uuid::from_u128(number.into()), inputs: Digest([number; 32]), health_at: None }
     }
 
     fn result(number: u8) -> ResultRow {
@@ -415,8 +415,8 @@ mod tests {
 
     #[test]
     fn health_is_read_at_its_time_beside_whatever_is_due_and_not_in_a_full_pass() {
-        let read = DueFacts { health_at: Some(at(10)), ..live(1) };
-        let of = |live: &[DueFacts], now| {
+        let read = LiveFacts { health_at: Some(at(10)), ..live(1) };
+        let of = |live: &[LiveFacts], now| {
             Action::of(Some(&cluster()), live, &[result(1)], &NONE, Some(&cluster_row()), at(now))
         };
         assert_eq!(of(std::slice::from_ref(&read), 9), Action::InStep { until: at(10) });
@@ -431,7 +431,7 @@ mod tests {
 
     #[test]
     fn nothing_is_read_on_a_cluster_that_is_paused_or_silent_or_has_asked_to_wait_until_that_has_ended() {
-        let read = DueFacts { health_at: Some(at(2)), ..live(1) };
+        let read = LiveFacts { health_at: Some(at(2)), ..live(1) };
         let health = BTreeSet::from([Uuid::from_u128(1)]);
         let reads = PassPlan { health, ..PassPlan::default() };
         let of = |cluster: &ClusterFacts, cluster_row: &ClusterRow, now| {

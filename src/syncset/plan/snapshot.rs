@@ -225,10 +225,10 @@ impl Plan {
         let mut live: Vec<LiveSyncset> = snapshot.candidates.iter().filter_map(of_candidate).collect();
         live.sort_by(|left, right| left.header.name.cmp(&right.header.name));
         leave_out(&mut live);
-        let wanted: Vec<action::DueFacts> = live.iter().map(|live| live.due_facts(snapshot)).collect();
+        let of_live: Vec<action::LiveFacts> = live.iter().map(|live| live.live_facts(snapshot)).collect();
         let action = Action::of(
             facts.as_ref(),
-            &wanted,
+            &of_live,
             &snapshot.results,
             &snapshot.with_applied,
             snapshot.cluster_row.as_ref(),
@@ -422,7 +422,7 @@ fn unread(identity: Identity) -> Header {
 }
 
 impl LiveSyncset {
-    fn due_facts(&self, snapshot: &Snapshot) -> action::DueFacts {
+    fn live_facts(&self, snapshot: &Snapshot) -> action::LiveFacts {
         let id = &self.header.id;
         let result = snapshot.results.iter().find(|result| result.syncset == *id);
         let last_full = snapshot.cluster_row.as_ref().and_then(|cluster_row| cluster_row.last_full);
@@ -437,7 +437,7 @@ impl LiveSyncset {
         let is_reread = is_applied && read.is_some_and(|read| read.is_of(self.inputs) && is_before(read));
         let reread = is_reread.then_some(snapshot.at);
         let due = is_read.then(|| reread.or(health::due(self.inputs, result, read, last_full)));
-        action::DueFacts { id: *id, inputs: self.inputs, health_at: due.flatten() }
+        action::LiveFacts { id: *id, inputs: self.inputs, health_at: due.flatten() }
     }
 
     /// The secrets that it may copy. Their facts are needed for its inputs, and their data when it is rendered.

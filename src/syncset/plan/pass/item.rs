@@ -1,4 +1,4 @@
-//! What a pass tasks on: objects to send, patches, and objects to delete.
+//! What a pass works on: objects to send, patches, and objects to delete.
 
 use std::borrow::Cow;
 
