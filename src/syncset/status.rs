@@ -17,6 +17,7 @@ use super::metrics::SyncsetMetrics;
 use super::plan::guard::Cause;
 use super::plan::reason::Reason;
 use super::plan::rollout::RolloutPhase;
+use super::plan::status::Unreachable;
 use super::run::counts::{Counted, FailingSyncset, RolloutGroup, UnreachableCluster};
 use super::run::dispatch;
 use super::run::dispatch::{DispatchError, SuspendedSyncset};
@@ -106,7 +107,10 @@ fn objects(counted: &Counted) -> Objects {
     let held = counted.suspended.iter().map(|one| held(one, one.since.and_then(since)));
     let stopped = counted.stopped.iter().map(|one| stopped(one, since(one.since)));
     let failures = counted.failures.iter().map(|one| failure(one, now.checked_sub(one.age)));
-    let unreachable = counted.unreachable.iter().map(|one| unreachable(one, since));
+    let unreachable = counted.unreachable.iter().map(|UnreachableCluster { cluster, condition }| {
+        let began = condition.as_ref().and_then(|(.., at)| since(*at));
+        unreachable(cluster, condition.as_ref().map(|(reason, message, _)| (*reason, message.as_str())), began)
+    });
     let listed: Vec<ListedObject> = held.chain(stopped).chain(failures).chain(unreachable).collect();
     let all = counted.suspended.len()
         + counted.more_suspended
@@ -237,12 +241,12 @@ fn failure(failing: &FailingSyncset, since: Option<Instant>) -> ListedObject {
     }
 }
 
-fn unreachable(silent: &UnreachableCluster, since: impl Fn(Timestamp) -> Option<Instant>) -> ListedObject {
-    let shown = ListedObject::new(&silent.cluster, ObjectState::Unreachable, None);
-    let Some((reason, message, at)) = &silent.condition else { return shown };
+/// Why is not known before its `ClusterSync` has been written.
+fn unreachable(cluster: &str, why: Option<(Unreachable, &str)>, since: Option<Instant>) -> ListedObject {
+    let shown = ListedObject::new(cluster, ObjectState::Unreachable, since);
+    let Some((reason, message)) = why else { return shown };
     ListedObject {
-        since: since(*at),
-        cause: message.clone(),
+        cause: message.to_owned(),
         next_step: Some(reason.next_step().to_owned()),
         also: Map::from_iter([("reason".to_owned(), json!(reason.as_str()))]),
         ..shown
