@@ -377,7 +377,7 @@ fn order(body: &[u8]) -> Result<Order, Problem> {
 
 impl RolloutState {
     fn of(shown: &ShownRollout, waves: Option<&[(String, Counts)]>, now: Timestamp) -> Self {
-        let ShownRollout { kind, namespace, name, rollout, wave, since, actor } = shown;
+        let ShownRollout { kind, namespace, name, rollout, wave, since, actor, .. } = shown;
         let some = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
         let is_in_waves = match rollout.state {
             RolloutPhase::Running => true,

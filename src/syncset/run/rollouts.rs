@@ -54,6 +54,8 @@ pub struct ShownRollout {
     pub rollout: Rollout,
     /// The wave that runs.
     pub wave: String,
+    /// That with which a rollout begins.
+    first_wave: String,
     /// Since when it is in its state.
     pub since: Timestamp,
     /// Who has brought it into that state by a command; empty if nobody has.
@@ -228,17 +230,23 @@ pub fn read(query: &'static str, row: &Row, index: usize) -> Result<(Rollout, Ti
 }
 
 impl ShownRollout {
-    /// The columns that [`Self::of_row`] reads, of the syncset `c` and its rollout `r`.
+    /// The columns that [`Self::of_row`] reads, of the syncset `c` and its rollout `r`, with the names of its wave and of the first one.
     pub const COLUMNS: &'static str = "to_jsonb(r)::text, c.kind, c.namespace, c.name, \
-         coalesce(c.data #>> array['spec', 'rollout', 'waves', r.wave::text, 'name'], 'rest')";
+         array[coalesce(c.data #>> array['spec', 'rollout', 'waves', r.wave::text, 'name'], 'rest'), \
+           coalesce(c.data #>> '{spec,rollout,waves,0,name}', 'rest')]";
 
     pub fn of_row(query: &'static str, row: &Row, first: usize) -> Result<Self, StoreError> {
+        Ok(Self::as_stored(query, row, first)?.begun())
+    }
+
+    fn as_stored(query: &'static str, row: &Row, first: usize) -> Result<Self, StoreError> {
         let (rollout, since, actor) = read(query, row, first)?;
         let kind = column::<&str>(query, row, first + 1)?;
         let kind = Kind::ALL.into_iter().find(|known| known.plural() == kind).unwrap_or(Kind::SyncSet);
         let (namespace, name) = (column(query, row, first + 2)?, column(query, row, first + 3)?);
-        let shown = Self { kind, namespace, name, rollout, wave: column(query, row, first + 4)?, since, actor };
-        Ok(shown.begun())
+        let mut waves: Vec<String> = column(query, row, first + 4)?;
+        let (first_wave, wave) = (waves.pop().unwrap_or_default(), waves.pop().unwrap_or_default());
+        Ok(Self { kind, namespace, name, rollout, wave, first_wave, since, actor })
     }
 
     /// The same after an edit whose rollout begins within a second: what was before it says nothing any more.
@@ -248,6 +256,7 @@ impl ShownRollout {
             (rollout.state, rollout.reason, rollout.goal) =
                 (RolloutPhase::Running, ProgressReason::Guarding, rollout.newest);
             (rollout.wave, rollout.number, rollout.message) = (0, rollout.number.saturating_add(1), String::new());
+            self.wave.clone_from(&self.first_wave);
             self.actor = String::new();
         }
         self
@@ -458,7 +467,8 @@ pub async fn carry_out(database: &Database, key: &Key, order: Order, by: &Author
     let mut transaction = database.begin("rollout", WITHIN).await.map_err(StoreError::from)?;
     let rows = transaction.all(READ, &text, &params).await.map_err(StoreError::from)?;
     let Some(row) = rows.first() else { return Err(OrderError::NoRollout) };
-    let (rollout, ..) = read(READ, row, 0)?;
+    let shown = ShownRollout::as_stored(READ, row, 0)?;
+    let rollout = shown.rollout.clone();
     let id: String = column(READ, row, 5).map_err(StoreError::from)?;
     // An edit for which the lock has waited may have dropped some.
     let kept = transaction.all("kept_revisions", KEPT, &[(&id as _, Type::TEXT)]).await.map_err(StoreError::from)?;
@@ -466,15 +476,16 @@ pub async fn carry_out(database: &Database, key: &Key, order: Order, by: &Author
     let kept = kept.map_err(StoreError::from)?;
     let changed = order.apply(rollout.clone(), &kept);
     let changed = changed.map_err(|refused| OrderError::Refused { refused, possible: possible(&rollout) })?;
-    let shown = ShownRollout::of_row(READ, row, 0)?;
     if let Order::Promote { wave: Some(asked) } = &order
         && *asked != shown.wave
     {
         return Err(OrderError::OtherWave { asked: asked.clone(), waits: shown.wave });
     }
     let stored = Stored::json(&changed);
-    let carried_out =
-        ShownRollout { rollout: changed, since: Timestamp::now(), actor: by.actor.clone(), ..shown }.begun();
+    // An order changes it only to begin anew.
+    let wave = if changed.wave == rollout.wave { shown.wave.clone() } else { shown.first_wave.clone() };
+    let (since, actor) = (Timestamp::now(), by.actor.clone());
+    let carried_out = ShownRollout { rollout: changed, wave, since, actor, ..shown }.begun();
     let write = async {
         let params = [(&id as _, Type::TEXT), (&stored as _, Type::JSONB), (&by.actor as _, Type::TEXT)];
         transaction.execute("write_rollout", WRITE, &params).await?;
@@ -559,8 +570,8 @@ mod tests {
     pub(super) fn shown(state: RolloutPhase, reason: ProgressReason) -> ShownRollout {
         let Stored { since, actor, .. } = stored();
         let rollout = Rollout { state, reason, ..stored().rollout() };
-        let (namespace, name, wave) = ("team-a".to_owned(), "base".to_owned(), "canary".to_owned());
-        ShownRollout { kind: Kind::SyncSet, namespace, name, rollout, wave, since, actor }
+        let [namespace, name, wave, first_wave] = ["team-a", "base", "canary", "first"].map(str::to_owned);
+        ShownRollout { kind: Kind::SyncSet, namespace, name, rollout, wave, first_wave, since, actor }
     }
 
     #[test]
@@ -611,5 +622,6 @@ mod tests {
         let begun = edited.begun();
         let told = (begun.rollout.state, begun.rollout.reason, begun.rollout.goal);
         assert_eq!(told, (RolloutPhase::Running, ProgressReason::Guarding, 5));
+        assert_eq!((begun.rollout.wave, &*begun.wave), (0, "first"));
     }
 }

@@ -151,12 +151,12 @@ fn a_command_that_the_state_does_not_allow_is_refused_and_says_what_is_now() {
         assert_eq!(steer(&mut admin, &json!({"action": "promote", "wave": "canary"})).await.0, 200);
         assert_eq!(stage.number("select promoted::bigint from towline_rollout").await, 1);
 
-        set(&stage, "state = 'Complete', reason = '', stable = 1, started = edited").await;
+        set(&stage, "state = 'Complete', reason = '', stable = 1, started = edited, wave = 1").await;
         refused(&mut admin, &undo, "all clusters have the stable revision 1 already").await;
         apply(&mut admin, &syncset("2")).await;
         let edited = shown(&mut admin, ONE).await;
         assert_eq!(told(&edited), [&json!("Running"), &json!("Guarding"), &json!(2), &json!(1), &json!("canary")]);
-        set(&stage, "state = 'Stopped', reason = 'Failures', message = '1 cluster has failed', goal = 2, started = edited, failures = 1").await;
+        set(&stage, "state = 'Stopped', reason = 'Failures', message = '1 cluster has failed', goal = 2, started = edited, failures = 1, wave = 0").await;
         for (path, request) in [(ONE, "/v1/syncsets/rollout"), ("/v1/rollouts", "/v1/rollouts")] {
             page::agrees(request, "stopped", &shown(&mut admin, path).await).expect("what the page reads");
         }
