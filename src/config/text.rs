@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 /// Characters of a value that a fault shows.
-const SHOWN: usize = 64;
+pub const SHOWN: usize = 64;
 
 /// A text whose control characters are replaced, so that none reaches a terminal.
 pub fn one_line(text: &str) -> String {
@@ -25,7 +25,18 @@ pub fn shortened(text: &str, most: usize) -> String {
 
 /// A text that is not secret, cut, and quoted as in JSON.
 pub fn quoted(text: &str) -> String {
-    Value::String(cut(text, SHOWN)).to_string()
+    escaped(&Value::String(cut(text, SHOWN)).to_string())
+}
+
+/// JSON whose strings have none of the control characters that JSON may have as they are.
+pub fn escaped(json: &str) -> String {
+    json.chars().fold(String::with_capacity(json.len()), |mut text, letter| {
+        match letter {
+            '\u{7f}'..='\u{9f}' => text.push_str(&format!("\\u{:04x}", u32::from(letter))),
+            _ => text.push(letter),
+        }
+        text
+    })
 }
 
 /// A value that is not secret: a scalar as JSON, cut if it is long, and of the rest what it is.
@@ -60,6 +71,20 @@ mod tests {
         assert_eq!((cut("äöü", 3), cut("äöü", 2), cut("ä", 0)), ("äöü".to_owned(), "ä…".to_owned(), "…".to_owned()));
         assert_eq!(shortened("a\nb\u{1b}c", 4), "a b…");
         assert_eq!(quoted(&"\"".repeat(65)), format!("\"{}…\"", "\\\"".repeat(63)));
+    }
+
+    #[test]
+    fn what_is_quoted_is_json_without_control_characters() {
+        for (text, shown) in [
+            ("a\u{7e}\u{a0}ä", "\"a~\u{a0}ä\""),
+            ("\u{7f}", r#""\u007f""#),
+            ("\u{80}\u{9b}31m\u{9f}", r#""\u0080\u009b31m\u009f""#),
+            ("\u{1b}[31m\n\"", r#""\u001b[31m\n\"""#),
+            (r"\u009b", r#""\\u009b""#),
+        ] {
+            assert_eq!(quoted(text), shown);
+            assert_eq!(serde_json::from_str::<Value>(shown).ok(), Some(json!(text)));
+        }
     }
 
     #[test]
