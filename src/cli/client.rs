@@ -49,7 +49,7 @@ pub enum Error {
     /// The connection broke.
     #[error("lost the connection to the daemon")]
     Converse(#[source] hyper::Error),
-    /// Nothing is sent again: who has sent the order decides about that.
+    /// The caller decides whether to send it again.
     #[error("whether the order was carried out is not known")]
     Unanswered(#[source] Box<Error>),
     /// The answer did not arrive in time. The daemon continues with a change.

@@ -11,8 +11,9 @@ use serde_json::Value;
 use super::client::{Daemon, Error};
 use super::table;
 use crate::config::SectionName;
+use crate::config::text::{escaped, one_line};
 use crate::job::command::Exit;
-use crate::job::output::{Output, escaped, one_line, plain, yaml};
+use crate::job::output::{Output, plain, yaml};
 use crate::job::terminal::{Polling, Screen};
 
 /// A daemon that is slower does not answer.
@@ -46,9 +47,8 @@ pub(super) async fn watch(
                 }
                 seen = Some(rows);
             }
-            // A first one is most probably a wrong address.
-            Err(error) if seen.is_none() || !error.is_outage() => return Err(error),
-            Err(error) => polling.failed(&error),
+            Err(error) if error.is_outage() => polling.failed(error)?,
+            Err(error) => return Err(error),
         }
         polling.pause().await;
     }

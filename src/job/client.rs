@@ -63,20 +63,18 @@ pub enum Error {
     Content(String),
     #[error(transparent)]
     Http(#[from] crate::http::Error),
-    #[error("the hub answered {status}, and not in JSON: is this its address?")]
-    Answer {
-        status: StatusCode,
-        /// What is wrong with its body.
-        source: serde_json::Error,
-    },
-    /// An answer in JSON that a hub would not give: something before it has answered.
+    /// An answer that a hub would not give: something before it has answered.
     #[error("{status} was answered, and not by a hub: is this its address?")]
-    NotHub { status: StatusCode },
+    NotHub {
+        status: StatusCode,
+        /// What is wrong with a body that is no JSON.
+        source: Option<serde_json::Error>,
+    },
     #[error("the hub's answer is too large")]
     TooLarge,
-    /// Nothing is sent again: who has sent the order decides about that.
+    /// The caller decides whether to send it again.
     #[error("whether the order was carried out is not known")]
-    Unanswered(#[source] crate::http::Error),
+    Unanswered(#[source] Box<Error>),
     /// The hub did not do it.
     #[error("{told}")]
     Problem { status: StatusCode, told: String },
@@ -110,7 +108,6 @@ impl Error {
             | Self::Http(Http::Address | Http::Proxy | Http::Trust(_)) => Exit::Usage,
             Self::Content(_)
             | Self::Http(_)
-            | Self::Answer { .. }
             | Self::NotHub { .. }
             | Self::TooLarge
             | Self::Unanswered(_)
@@ -121,17 +118,23 @@ impl Error {
     /// The error of an order: its answer may be what was lost.
     pub fn of_order(self) -> Self {
         use crate::http::Error as Http;
-        match self {
-            Self::Http(error @ (Http::Exchange { .. } | Http::NoAnswer { .. })) => Self::Unanswered(error),
-            other => other,
-        }
+        let is_lost = match &self {
+            Self::Http(Http::Exchange { .. } | Http::NoAnswer { .. }) => true,
+            // A proxy says so of a hub that has ended meanwhile.
+            Self::NotHub { status, .. } => status.is_server_error(),
+            _ => false,
+        };
+        if is_lost { Self::Unanswered(self.into()) } else { self }
     }
 
     /// Whether the hub, or what is before it, may answer again soon.
     pub fn is_outage(&self) -> bool {
         match self {
-            Self::Http(error) | Self::Unanswered(error) => error.is_outage(),
-            Self::Answer { status, .. } | Self::NotHub { status } | Self::Problem { status, .. } => {
+            Self::Http(error) => error.is_outage(),
+            Self::Unanswered(error) => error.is_outage(),
+            // What is before a hub answers so while no replica is there.
+            Self::NotHub { status: StatusCode::NOT_FOUND, .. } => true,
+            Self::NotHub { status, .. } | Self::Problem { status, .. } => {
                 status.is_server_error() || *status == StatusCode::TOO_MANY_REQUESTS
             }
             Self::Read { .. } | Self::Token(_) | Self::Name(_) | Self::Content(_) | Self::TooLarge => false,
@@ -214,19 +217,19 @@ impl HubClient {
 
     /// Sends a request that changes nothing, with a body of a media type, or without one.
     pub async fn ask(&self, method: Method, path: &str, body: Option<(&'static str, Bytes)>) -> Result<Value, Error> {
-        let media = body.as_ref().map(|(media, _)| (CONTENT_TYPE, HeaderValue::from_static(media)));
-        let body = body.map(|(_, body)| body).unwrap_or_default();
-        Ok(self.send(method, path, media.into_iter().collect(), body).await?.0)
+        Ok(self.ask_warned(method, path, body).await?.0)
     }
 
-    /// Sends a request with a body of a media type. Returns what is at the head of the answer as warnings, as well.
+    /// Does the same, and returns what is at the head of the answer as warnings, as well.
     pub async fn ask_warned(
         &self,
+        method: Method,
         path: &str,
-        (media, body): (&'static str, Bytes),
+        body: Option<(&'static str, Bytes)>,
     ) -> Result<(Value, Vec<String>), Error> {
-        let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(media))]);
-        let (document, headers) = self.send(Method::POST, path, headers, body).await?;
+        let media = body.as_ref().map(|(media, _)| (CONTENT_TYPE, HeaderValue::from_static(media)));
+        let body = body.map(|(_, body)| body).unwrap_or_default();
+        let (document, headers) = self.send(method, path, media.into_iter().collect(), body).await?;
         Ok((document, headers.get_all(WARNING).into_iter().filter_map(warning).collect()))
     }
 
@@ -279,7 +282,7 @@ impl HubClient {
             // What is no event is one problem, which is read as a whole.
             while let Some(end) = text.iter().position(|byte| *byte == b'\n').filter(|_| status.is_success()) {
                 let line: Vec<u8> = text.drain(..=end).collect();
-                each(&serde_json::from_slice(&line).map_err(|source| Error::Answer { status, source })?);
+                each(&serde_json::from_slice(&line).map_err(|fault| Error::NotHub { status, source: Some(fault) })?);
             }
         }
         if status.is_success() { Ok(()) } else { read(status, &text).map(drop) }
@@ -317,12 +320,13 @@ pub fn filters(namespace: Option<&str>, selector: Option<&str>) -> Result<String
 
 /// The document or problem of an answer.
 fn read(status: StatusCode, text: &[u8]) -> Result<Value, Error> {
-    let document: Value = serde_json::from_slice(text).map_err(|source| Error::Answer { status, source })?;
+    let not_hub = |source| Error::NotHub { status, source };
+    let document: Value = serde_json::from_slice(text).map_err(|fault| not_hub(Some(fault)))?;
     if status.is_success() {
         return Ok(document);
     }
     if !document.get("type").and_then(Value::as_str).is_some_and(|kind| kind.starts_with(PROBLEM_TYPES)) {
-        return Err(Error::NotHub { status });
+        return Err(not_hub(None));
     }
     Err(Error::Problem { status, told: told(&document, status) })
 }
@@ -376,9 +380,8 @@ mod tests {
     #[test]
     fn an_answer_that_no_hub_has_given_is_told_by_its_status() {
         let told = |status, text: &[u8]| full_text(&read(status, text).expect_err("no success"));
-        let page = told(StatusCode::BAD_GATEWAY, b"<html>");
-        assert!(page.starts_with("the hub answered 502 Bad Gateway, and not in JSON"), "{page}");
-        assert!(told(StatusCode::OK, b"<html>").starts_with("the hub answered 200 OK, and not in JSON"));
+        let page = told(StatusCode::OK, b"<html>");
+        assert!(page.starts_with("200 OK was answered, and not by a hub: is this its address?: expected"), "{page}");
         let others = "404 Not Found was answered, and not by a hub: is this its address?";
         for other in [&b"{\"error\": \"no\"}"[..], b"{\"title\": \"there is no a/b\"}", b"[]"] {
             assert_eq!(told(StatusCode::NOT_FOUND, other), others);
@@ -386,6 +389,26 @@ mod tests {
         let problem = b"{\"type\": \"urn:towline:problem:not-found\", \"title\": \"there is no a/b\"}";
         assert_eq!(told(StatusCode::NOT_FOUND, problem), "there is no a/b");
         assert_eq!(read(StatusCode::OK, b"{}").ok(), Some(json!({})));
+    }
+
+    #[test]
+    fn an_order_whose_answer_is_a_server_error_of_something_else_may_have_been_carried_out() {
+        let hubs = &b"{\"type\": \"urn:towline:problem:unavailable\", \"title\": \"the database is away\"}"[..];
+        let (page, json) = (&b"<html>"[..], &b"{\"message\": \"no\"}"[..]);
+        for (status, text, is_lost, is_outage) in [
+            (StatusCode::BAD_GATEWAY, page, true, true),
+            (StatusCode::GATEWAY_TIMEOUT, json, true, true),
+            (StatusCode::SERVICE_UNAVAILABLE, hubs, false, true),
+            (StatusCode::NOT_FOUND, page, false, true),
+            (StatusCode::NOT_FOUND, json, false, true),
+            (StatusCode::NOT_FOUND, hubs, false, false),
+            (StatusCode::UNAUTHORIZED, page, false, false),
+            (StatusCode::OK, page, false, false),
+        ] {
+            let error = read(status, text).expect_err("no answer of a hub").of_order();
+            assert_eq!(matches!(error, Error::Unanswered(_)), is_lost, "{error}");
+            assert_eq!(error.is_outage(), is_outage, "{error}");
+        }
     }
 
     #[test]

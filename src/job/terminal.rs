@@ -69,27 +69,38 @@ async fn telling_to<T>(tell: impl Fn(&str), what: &str, work: impl Future<Output
     }
 }
 
-/// Of a command that asks again and again. While it fails, its pauses double, and it complains once of each failure.
+/// Of a command that asks again and again. While it fails, its pauses double, and it complains once of each failure. One that fails
+/// before anything was read has most probably a wrong address, and ends.
 pub struct Polling {
     pause: Duration,
     complained: String,
+    has_succeeded: bool,
 }
 
 impl Polling {
     pub fn new() -> Self {
-        Self { pause: EVERY, complained: String::new() }
+        Self { pause: EVERY, complained: String::new(), has_succeeded: false }
     }
 
     pub fn succeeded(&mut self) {
-        *self = Self::new();
+        *self = Self { has_succeeded: true, ..Self::new() };
     }
 
-    pub fn failed(&mut self, error: &(dyn Error + 'static)) {
-        let text = full_text(error);
+    /// Complains of an error, or returns it if nothing has succeeded so far.
+    pub fn failed<E: Error + 'static>(&mut self, error: E) -> Result<(), E> {
+        self.failed_to(complain, error)
+    }
+
+    fn failed_to<E: Error + 'static>(&mut self, tell: impl Fn(&str), error: E) -> Result<(), E> {
+        if !self.has_succeeded {
+            return Err(error);
+        }
+        let text = full_text(&error);
         if text != self.complained {
-            complain(&format!("{text}, trying again"));
+            tell(&format!("{text}, trying again"));
             self.complained = text;
         }
+        Ok(())
     }
 
     /// Waits until it is asked again.
@@ -151,6 +162,24 @@ mod tests {
         assert!(told.borrow().is_empty());
         telling_to(tell, "b", sleep(Duration::from_secs(13))).await;
         assert_eq!(*told.borrow(), ["b, for 2s", "b, for 12s"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_fails_is_told_once_and_asked_later_and_later_until_it_succeeds() {
+        let told = RefCell::new(Vec::new());
+        let tell = |line: &str| told.borrow_mut().push(line.to_owned());
+        let mut polling = Polling::new();
+        assert!(polling.failed_to(tell, std::io::Error::other("away")).is_err(), "nothing was read before");
+        for _ in 0..2 {
+            polling.succeeded();
+            for pause in [2, 4, 8, 15, 15] {
+                assert!(polling.failed_to(tell, std::io::Error::other("away")).is_ok());
+                let begun = Instant::now();
+                polling.pause().await;
+                assert_eq!(begun.elapsed().as_secs(), pause);
+            }
+        }
+        assert_eq!(*told.borrow(), ["away, trying again"; 2]);
     }
 
     #[test]

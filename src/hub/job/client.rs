@@ -8,12 +8,13 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::listing;
+use crate::config::text::escaped;
 use crate::documents::{Kind, Manifest, manifests_of_json, manifests_of_yaml};
 use crate::job::JobList;
 use crate::job::check::say;
 use crate::job::client::{Error, HubAccess, HubClient, encode, filters, path_of, task, told};
 use crate::job::command::{Exit, JobCommand, complain, remark};
-use crate::job::output::{Format, Output, Results, escaped, padded, widths, yaml};
+use crate::job::output::{Format, Output, Results, padded, widths};
 use crate::job::terminal::{Polling, telling};
 
 /// `towline apply`.
@@ -103,7 +104,7 @@ async fn apply(command: ApplyCommand) -> Result<Exit, Error> {
     let in_waves = in_waves(is_json, text.as_bytes());
     let path = if command.dry_run { "/v1/apply?dryRun=true" } else { "/v1/apply" };
     let client = HubClient::new(&command.access).await?;
-    let asking = client.ask_warned(path, (media, Bytes::from(text)));
+    let asking = client.ask_warned(Method::POST, path, Some((media, Bytes::from(text))));
     let answer = telling(&format!("applying {}", shown(&command.file)), asking).await;
     let answer = if command.dry_run { answer } else { answer.map_err(Error::of_order) };
     let (answer, warnings) = answer.map_err(|error| of_file(&command.file, error))?;
@@ -235,7 +236,7 @@ async fn follow(client: &HubClient, kind: Kind, filters: &str, output: Output) -
         match ended {
             Ok(()) if changes.has_events && changes.version.is_some() => continue,
             Ok(()) => {}
-            Err(error) if changes.version.is_some() && error.is_outage() => polling.failed(&error),
+            Err(error) if error.is_outage() => polling.failed(error)?,
             Err(error) => return Err(error),
         }
         polling.pause().await;
@@ -298,7 +299,10 @@ impl Changes {
         let (kind, object) = parts(event);
         match self.output {
             Output::Json => say(&escaped(&event.to_string())),
-            Output::Yaml => say(&format!("---\n{}", yaml(event).trim_end_matches('\n'))),
+            Output::Yaml => {
+                say("---");
+                self.output.print(event, &[], &[]);
+            }
             Output::Name => say(&format!("{} {}", listing::name(self.kind, object), kind.to_lowercase())),
             Output::Table | Output::Wide => say(&padded(&self.row(event), &self.widths)),
         }

@@ -5,10 +5,11 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::of_mounted;
+use crate::config::text::one_line;
 use crate::documents::Kind;
 use crate::job::client::{Error, HubAccess, HubClient, path_of};
 use crate::job::command::{Exit, complain};
-use crate::job::output::{Format, Output, age, one_line, or_nothing, plain, table};
+use crate::job::output::{Format, Output, age, or_nothing, plain, table};
 use crate::job::terminal::{Polling, Screen, Yes, consent};
 
 /// The part of `--help` about names and exit codes.
@@ -156,8 +157,8 @@ async fn follow(client: &HubClient, path: &str, output: Output) -> Result<Exit, 
                     return Ok(exit);
                 }
             }
-            Err(error) if !error.is_outage() => return Err(error),
-            Err(error) => polling.failed(&error),
+            Err(error) if error.is_outage() => polling.failed(error)?,
+            Err(error) => return Err(error),
         }
         polling.pause().await;
     }
