@@ -5,7 +5,8 @@
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::job::output::{NOTHING, age, aligned, one_line, or_nothing, plain, table};
+use crate::config::text::one_line;
+use crate::job::output::{NOTHING, age, aligned, or_nothing, plain, table};
 use crate::status::SectionState;
 
 /// Whether every cluster answers, none has new credentials that do not work, and every section is well. Of several replicas each answers.

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use clap::ValueEnum;
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use super::check::say;
 use super::command::complain;
-pub use crate::config::text::one_line;
+use crate::config::text::{escaped, one_line};
 use crate::status::brief;
 
 /// The placeholder of an empty cell.
@@ -51,7 +52,8 @@ impl Output {
     /// Prints an answer: the whole document, the names alone, or lines for people.
     pub fn print(self, document: &Value, names: &[String], lines: &[String]) {
         match (self.document(document), self) {
-            (Some(text), _) => say(text.trim_end_matches('\n')),
+            // Further line breaks at its end may belong to a text.
+            (Some(text), _) => say(text.strip_suffix('\n').unwrap_or(&text)),
             (None, Self::Name) => names.iter().for_each(|name| say(name)),
             (None, _) => lines.iter().for_each(|line| say(line)),
         }
@@ -94,17 +96,6 @@ impl Results {
         self.output.print(&whole, &[], lines);
         whole
     }
-}
-
-/// JSON whose strings have none of the control characters that JSON may have as they are.
-pub fn escaped(json: &str) -> String {
-    json.chars().fold(String::with_capacity(json.len()), |mut text, letter| {
-        match letter {
-            '\u{7f}'..='\u{9f}' => text.push_str(&format!("\\u{:04x}", u32::from(letter))),
-            _ => text.push(letter),
-        }
-        text
-    })
 }
 
 /// A table with these headings; empty if it has no rows.
@@ -155,9 +146,32 @@ pub fn age(seconds: Option<&Value>) -> String {
 /// A document as YAML, which readers of YAML 1.1 and 1.2 read alike.
 #[expect(clippy::expect_used, reason = "values of JSON have no keys or numbers that YAML lacks")]
 pub fn yaml(document: &Value) -> String {
-    // Long texts in one line stay in one.
-    let options = serde_saphyr::ser_options! { folded_wrap_chars: usize::MAX };
-    serde_saphyr::to_string_with_options(document, options).expect("JSON is YAML")
+    // Only what `Shown` makes a block is one.
+    let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
+    let text = serde_saphyr::to_string_with_options(&Shown(document), options).expect("JSON is YAML");
+    // Empty lines of blocks are indented, and no other line has only blanks.
+    let is_empty = |line: &str| line.trim_matches([' ', '\n']).is_empty();
+    text.split_inclusive('\n').map(|line| if is_empty(line) { "\n" } else { line }).collect()
+}
+
+/// A value whose texts of several lines are blocks, as kubectl writes them. A text with blanks at its beginning or at the end of a line
+/// is quoted: go-yaml can't read a block that begins with a tab, and nobody sees the others.
+struct Shown<'v>(&'v Value);
+
+impl Serialize for Shown<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let is_block = |text: &str| {
+            text.contains('\n')
+                && !text.starts_with(['\n', ' ', '\t'])
+                && !text.lines().any(|line| line.ends_with([' ', '\t']))
+        };
+        match self.0 {
+            Value::String(text) if is_block(text) => serde_saphyr::LitStr(text).serialize(serializer),
+            Value::Array(elements) => serializer.collect_seq(elements.iter().map(Shown)),
+            Value::Object(fields) => serializer.collect_map(fields.iter().map(|(name, value)| (name, Shown(value)))),
+            other => other.serialize(serializer),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -165,6 +179,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::yaml;
+
+    /// The document of a text, as the hub reads it.
+    fn read(text: &str) -> Value {
+        let read = yaml::documents::<yaml::Error>(text, &|_, _| Ok(()));
+        let [document] = <[Value; 1]>::try_from(read.expect("YAML")).expect("one document");
+        document
+    }
 
     #[test]
     fn cells_begin_at_the_same_place_in_every_row() {
@@ -180,15 +202,15 @@ mod tests {
         for output in [Output::Json, Output::Yaml] {
             let text = output.document(&document).expect("a document");
             assert!(!text.contains(|letter: char| letter.is_control() && letter != '\n'), "{text:?}");
-            let read: Value = serde_saphyr::from_str(&text).expect("YAML, which JSON is as well");
-            assert_eq!(read, document, "{text}");
+            assert_eq!(read(&text), document, "{text}");
         }
     }
 
     #[test]
     fn yaml_is_indented_as_kubectl_does_it() {
+        let long = "x y ".repeat(50) + "x";
         let document = json!({"kind": "SyncSet", "labels": {}, "spec": {"clusters": [{"name": "a", "ports": [1, 2]}, "b", []],
-            "text": "one\n  two\n", "mode": "0400"}});
+            "text": "one\n\n  two\n", "mode": "0400", "long": long, "tail": "a\n\n\n", "tab": "\ta\nb"}});
         let expected = "\
 kind: SyncSet
 labels: {}
@@ -200,12 +222,19 @@ spec:
     - 2
   - b
   - []
+  long: LONG
   mode: \"0400\"
+  tab: \"\\ta\\nb\"
+  tail: |+
+    a
+
+
   text: |
     one
+
       two
 ";
-        assert_eq!(yaml(&document), expected);
+        assert_eq!(yaml(&document), expected.replace("LONG", &long));
     }
 
     #[test]
@@ -227,6 +256,10 @@ spec:
             "0x1",
             "1e3",
             "1_000",
+            "0400",
+            "0o14",
+            "1:30",
+            "+.5",
             "~",
             ".nan",
             "=",
@@ -234,6 +267,13 @@ spec:
             "a\nb",
             "a\nb\n",
             "a\nb\n\n",
+            "a\n\nb\n\n\n",
+            "\ta\nb",
+            "\n\ta\nb",
+            "a\n\tb",
+            "a\n \n\t\nb",
+            "a\nb ",
+            "- a\n# b\n--- c\n...",
             "\na\nb",
             " a\nb",
             "a\n  b\n",
@@ -268,8 +308,10 @@ spec:
         ];
         for text in texts {
             let document = json!({"a": text, "list": [text, [text], {text: text}], "object": {"nested": {text: [[], {}, null, 1, 1.5, true]}}});
-            let read: Value = serde_saphyr::from_str(&yaml(&document)).expect("YAML");
-            assert_eq!(read, document, "{text:?}: {}", yaml(&document));
+            let written = yaml(&document);
+            assert_eq!(read(&written), document, "{text:?}: {written}");
+            assert!(!written.contains(" \n") && written.ends_with('\n'), "{written:?}");
+            assert_eq!(read(&yaml(&json!(text))), json!(text));
         }
     }
 }

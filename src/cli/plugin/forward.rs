@@ -16,9 +16,9 @@ use super::super::client::{self, AdminUrl, converse, request};
 use super::super::release::{Error, Release};
 use super::pods::{Replica, Unclear, choose, replicas_of};
 use crate::cluster::{Cluster, context_of, full_text};
+use crate::config::text::one_line;
 use crate::config::{ClusterAccess, ClusterConfig, ClusterName};
 use crate::job::check::connect;
-use crate::job::output::one_line;
 
 /// The label of all pods of the chart.
 const PODS: &str = "app.kubernetes.io/name=towline";

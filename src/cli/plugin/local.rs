@@ -18,9 +18,9 @@ use super::replicas::{Said, runner, runs, silent};
 use super::{said_by_all, said_of};
 use crate::actor::Backoff;
 use crate::cluster::full_text;
+use crate::config::text::one_line;
 use crate::job::client::forwarded;
 use crate::job::command::{Exit, complain};
-use crate::job::output::one_line;
 
 /// Between attempts to reach a replica.
 const RETRY: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(10));

@@ -6,13 +6,13 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::client::kind;
-use crate::config::text::shortened;
+use crate::config::text::{escaped, one_line, shortened};
 use crate::documents::Kind;
 use crate::job::JobList;
 use crate::job::check::say;
 use crate::job::client::{Error, HubAccess, HubClient, encode, filters as of_list, path_of, task};
 use crate::job::command::{Exit, JobCommand, complain};
-use crate::job::output::{Output, escaped, one_line, plain, yaml};
+use crate::job::output::{Output, plain};
 
 /// Most characters of a value in the text for people.
 const LONGEST_VALUE: usize = 120;
@@ -91,7 +91,10 @@ fn filters(kind: Option<Kind>, name: Option<&str>, namespace: Option<&str>) -> R
 fn show(record: &Value, output: Output) {
     match output {
         Output::Json => say(&escaped(&record.to_string())),
-        Output::Yaml => say(&format!("---\n{}", yaml(record).trim_end_matches('\n'))),
+        Output::Yaml => {
+            say("---");
+            output.print(record, &[], &[]);
+        }
         Output::Name => say(&document(record)),
         Output::Table | Output::Wide => lines(record, output == Output::Wide).iter().for_each(|line| say(line)),
     }

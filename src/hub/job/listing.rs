@@ -3,9 +3,9 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::config::text::cut;
+use crate::config::text::{cut, one_line};
 use crate::documents::Kind;
-use crate::job::output::{NOTHING, aligned, one_line, or_nothing};
+use crate::job::output::{NOTHING, aligned, or_nothing};
 use crate::status::brief;
 
 /// Characters that are shown of a message, unless the table is wide: as many as `towline failures` shows.

@@ -193,7 +193,7 @@ fn documents_are_printed_as_tables_names_json_and_yaml_and_followed() {
         let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("hub-formats.yaml");
         let file = path.display().to_string();
         let syncset = "---\nkind: SyncSet\nnamespace: formats\nname: base\nspec:\n  clusterDeploymentRefs: [{name: west}]\n  resources:\n  \
-                       - {apiVersion: v1, kind: ConfigMap, metadata: {name: site, namespace: default}, data: {script: \"a\\n  b\\n\", mode: \"0400\"}}\n";
+                       - {apiVersion: v1, kind: ConfigMap, metadata: {name: site, namespace: default}, data: {script: \"a\\n\\n  b\\n\", tabs: \"\\ta\\nb\", mode: \"0400\"}}\n";
         std::fs::write(&path, manifests.clone() + syncset).expect("a file");
         let run = async |args: &[&str]| {
             let (code, told, error) = towline(&[args, &["--hub", &hub.url]].concat(), &[]).await;
@@ -229,8 +229,10 @@ fn documents_are_printed_as_tables_names_json_and_yaml_and_followed() {
 
         // What is printed as YAML is what was applied.
         let told = run(&["get", "syncset", "formats/base", "-o", "yaml"]).await;
-        let resource = "      mode: \"0400\"\n      script: |\n        a\n          b\n";
+        let resource = "      mode: \"0400\"\n      script: |\n        a\n\n          b\n      tabs: \"\\ta\\nb\"\n";
         assert!(told.contains(resource), "{told}");
+        std::fs::write(&path, told).expect("a file");
+        assert_eq!(run(&["apply", "-f", &file]).await, "SyncSet/formats/base unchanged\n");
 
         // A watch prints what is there, and then each change.
         let binary = integration::programs::towline().await.expect("a binary");

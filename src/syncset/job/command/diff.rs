@@ -6,11 +6,12 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::of_mounted;
+use crate::config::text::one_line;
 use crate::documents::{Kind, Manifest, Problem, manifests_of_yaml};
 use crate::job::check::say;
 use crate::job::client::{Error, HubAccess, HubClient, complain_of};
 use crate::job::command::{Exit, complain};
-use crate::job::output::{Format, Output, one_line};
+use crate::job::output::{Format, Output};
 use crate::job::terminal::telling;
 
 /// Most notes that are shown of a cluster, unless the table is wide.

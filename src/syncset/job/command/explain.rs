@@ -4,10 +4,11 @@ use http::StatusCode;
 use serde_json::Value;
 
 use super::of_mounted;
+use crate::config::text::one_line;
 use crate::documents::Kind;
 use crate::job::client::{Error, HubAccess, HubClient, encode, path_of};
 use crate::job::command::Exit;
-use crate::job::output::{Format, one_line, plain};
+use crate::job::output::{Format, plain};
 
 /// `towline explain`.
 #[derive(Clone, Debug, PartialEq, Eq, clap::Args)]

@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::of_mounted;
+use crate::config::text::one_line;
 use crate::job::client::{Error, HubAccess, HubClient, filters};
 use crate::job::command::Exit;
-use crate::job::output::{Format, Output, aligned, one_line};
+use crate::job::output::{Format, Output, aligned};
 
 /// Characters that are shown of the beginning of a long message, and of its end, which says what to do.
 const BEGINNING: usize = 80;
@@ -111,13 +112,13 @@ fn row(group: &Value, is_wide: bool) -> Vec<String> {
 
 /// A message in one line.
 fn shortened(message: &str) -> String {
-    let letters = || message.chars().map(|letter| if letter.is_control() { ' ' } else { letter });
-    let count = letters().count();
+    let message = one_line(message);
+    let count = message.chars().count();
     if count <= BEGINNING + END + 3 {
-        return letters().collect();
+        return message;
     }
-    let beginning: String = letters().take(BEGINNING).collect();
-    let end: String = letters().skip(count - END).collect();
+    let beginning: String = message.chars().take(BEGINNING).collect();
+    let end: String = message.chars().skip(count - END).collect();
     format!("{} … {}", beginning.trim_end(), end.trim_start())
 }
 
