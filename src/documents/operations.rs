@@ -14,10 +14,10 @@ use json_patch::{
 use serde_json::Value;
 
 use super::body::{
-    self, Extent, LARGEST, LARGEST_BUILT, LEVELS, extent, kind_of, length_of_text, same, too_deep, too_large,
-    too_many_parts,
+    self, Extent, LARGEST, LARGEST_BUILT, LEVELS, extent, length_of_text, same, too_deep, too_large, too_many_parts,
 };
 use super::problem::{Fault, Problem, ProblemKind};
+use crate::config::text::kind_of;
 
 /// Most operations of a patch.
 const MOST: usize = 1_000;

@@ -2,9 +2,10 @@
 
 use serde_json::Value;
 
-use super::body::{self, Limits, kind_of};
+use super::body::{self, Limits};
 use super::operations::Operations;
 use super::problem::ProblemKind;
+use crate::config::text::kind_of;
 
 /// What a patch has to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

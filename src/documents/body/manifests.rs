@@ -5,8 +5,8 @@ use std::fmt;
 use serde_json::{Map, Value};
 
 use super::reader::{Limits, json_sequence, yaml};
-use super::{Body, extent_of_map, kind_of};
-use crate::config::text::quoted;
+use super::{Body, extent_of_map};
+use crate::config::text::{kind_of, quoted};
 use crate::documents::kind::Kind;
 use crate::documents::problem::{Fault, Problem, ProblemKind};
 

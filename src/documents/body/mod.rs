@@ -15,8 +15,8 @@ use std::fmt;
 use serde_json::{Map, Value};
 
 use super::problem::{Fault, Problem, ProblemKind};
+use crate::config::text::kind_of;
 
-pub(super) use crate::config::text::kind_of;
 pub(super) use crate::yaml::Path;
 pub(super) use equality::{same, same_map};
 pub use manifests::{Manifest, manifests_of_json, manifests_of_yaml};

@@ -8,7 +8,8 @@ use secrecy::{ExposeSecret, SecretSlice, SecretString};
 use serde_json::Value;
 
 use super::{Context, Stored};
-use crate::documents::body::{Path, kind_of};
+use crate::config::text::kind_of;
+use crate::documents::body::Path;
 use crate::documents::document::Document;
 use crate::documents::keyring::OpenError;
 use crate::documents::kind::Sealed;

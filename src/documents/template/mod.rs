@@ -15,9 +15,6 @@ use std::rc::Rc;
 
 pub use render::TextBudget;
 
-/// Most characters of a name that a message repeats.
-const LONGEST_NAME: usize = 64;
-
 /// A template that was parsed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Template {

@@ -2,8 +2,8 @@
 
 use super::format::{self, InvalidFormat, Part, WIDEST};
 use super::lexer::{Piece, Word, pieces};
-use super::{Expression, Function, InvalidTemplate, LONGEST_NAME, Node};
-use crate::config::text::cut;
+use super::{Expression, Function, InvalidTemplate, Node};
+use crate::config::text::{SHOWN, cut};
 
 /// Deepest nesting of blocks and parentheses, which recursion follows.
 const DEEPEST: usize = 32;
@@ -212,7 +212,7 @@ impl Parser {
         Function::of_name(name).ok_or_else(|| {
             let known = Function::NAMES.iter().map(|(known, _)| *known).chain(["if", "else", "end"]);
             let hint = crate::config::fault::nearest(name, known).map(|near| format!("; did you mean `{near}`?"));
-            let name = cut(name, LONGEST_NAME);
+            let name = cut(name, SHOWN);
             self.wrong(format!("`{name}` is not known{}", hint.unwrap_or_default()))
         })
     }
@@ -238,7 +238,7 @@ impl Parser {
         if self.scopes.iter().flatten().any(|known| known == name) {
             return Ok(());
         }
-        let name = cut(name, LONGEST_NAME);
+        let name = cut(name, SHOWN);
         Err(self.wrong(format!("the variable `${name}` is not set before")))
     }
 

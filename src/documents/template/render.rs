@@ -5,8 +5,8 @@
 //! against a [`TextBudget`], and so do the variables that are looked through for one.
 
 use super::format::{self, Part};
-use super::{Datum, Expression, Function, LONGEST_NAME, Node, Template};
-use crate::config::text::cut;
+use super::{Datum, Expression, Function, Node, Template};
+use crate::config::text::{SHOWN, cut};
 
 /// Longest text that a template makes, in bytes.
 pub(super) const LONGEST: usize = 1 << 20;
@@ -146,7 +146,7 @@ impl<'r> Renderer<'r, '_> {
         });
         self.budget.take(passed)?;
         let value = found.map(|(_, value)| value);
-        value.ok_or_else(|| Unrenderable::UnknownVariable(cut(name, LONGEST_NAME)))
+        value.ok_or_else(|| Unrenderable::UnknownVariable(cut(name, SHOWN)))
     }
 
     fn value(&mut self, expression: &Expression) -> Result<Datum, Unrenderable> {

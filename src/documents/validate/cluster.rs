@@ -5,7 +5,8 @@ use serde_json::{Map, Value, json};
 use super::SealedValue;
 use super::faults::Faults;
 use super::fields::boolean;
-use crate::documents::body::{Path, kind_of};
+use crate::config::text::kind_of;
+use crate::documents::body::Path;
 
 /// The fields that are not sealed.
 pub(super) fn fields(fields: &Map<String, Value>, faults: &mut Faults) -> Map<String, Value> {

@@ -4,8 +4,8 @@ use serde_json::{Map, Value};
 
 use super::faults::Faults;
 use crate::config::fault::nearest;
-use crate::config::text::described;
-use crate::documents::body::{Path, kind_of};
+use crate::config::text::{described, kind_of};
+use crate::documents::body::Path;
 use crate::documents::problem::Fault;
 
 /// An object at a place.

@@ -8,8 +8,8 @@ use super::faults::Faults;
 use super::fields::object;
 use crate::cluster::tool_marks::LAST_APPLIED;
 use crate::config::names::{is_label_key, is_qualified_name};
-use crate::config::text::{described, quoted};
-use crate::documents::body::{Path, kind_of};
+use crate::config::text::{described, kind_of, quoted};
+use crate::documents::body::Path;
 
 /// Most labels of a document.
 const LABELS: usize = 256;

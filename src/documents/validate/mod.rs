@@ -34,12 +34,12 @@ pub use selector::requirements_of;
 pub use syncset::{HEALTH_WITHIN, health_within};
 pub(super) use syncset::{alias, check_changed, resolve};
 
-use super::body::{Body, Path, kind_of};
+use super::body::{Body, Path};
 use super::document::Key;
 use super::kind::{Kind, Sealed};
 use super::problem::{Fault, Problem};
 use crate::config::names::{is_label, is_subdomain};
-use crate::config::text::{described, quoted};
+use crate::config::text::{described, kind_of, quoted};
 
 /// Fields of every document that a body may set.
 const COMMON: [&str; 8] = ["kind", "namespace", "name", "id", "resourceVersion", "labels", "annotations", "finalizers"];

@@ -86,14 +86,14 @@ impl Seen {
 }
 
 /// Whether a text can be part of a request's path. With `.` and `..` the path would lead elsewhere, and without a name a deletion
-/// would take the whole collection.
+/// would take the whole collection. It is part of an index's key, and Kubernetes has no longer names of nearly all kinds.
 pub fn is_path_segment(text: &str) -> bool {
     !matches!(text, "" | "." | "..")
         && text.len() <= LONGEST_SUBDOMAIN
         && !text.contains(|letter: char| matches!(letter, '/' | '%') || letter.is_control())
 }
 
-/// Whether a text can be the name of a kind.
+/// Whether a text can be the name of a kind, as long as Kubernetes allows.
 pub fn is_kind(text: &str) -> bool {
     (1..=LONGEST_LABEL).contains(&text.len()) && !text.contains(char::is_control)
 }

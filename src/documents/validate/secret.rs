@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 
 use super::faults::Faults;
 use crate::config::names::LONGEST_SUBDOMAIN;
-use crate::config::text::{described, quoted};
-use crate::documents::body::{Path, kind_of};
+use crate::config::text::{described, kind_of, quoted};
+use crate::documents::body::Path;
 
 /// The fields that are not sealed.
 pub(super) fn fields(fields: &Map<String, Value>, faults: &mut Faults) -> Map<String, Value> {
