@@ -11,6 +11,7 @@ use super::connection::PARTIAL_METADATA;
 use super::reply::Stated;
 use super::request::JSON;
 use super::{Cluster, Error, Kind, ObjectKey, Propagation, Request};
+use crate::config::text::cut;
 
 /// An object's metadata, as an answer has it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -211,7 +212,7 @@ impl NamespaceSays {
     fn remaining(&self) -> Option<String> {
         let of_kind = |kind: &&str| {
             let said = self.status.conditions.iter().find(|said| said.kind == **kind && said.status == "True");
-            said.map(|said| said.message.chars().take(LONGEST_REMAINING).collect())
+            said.map(|said| cut(&said.message, LONGEST_REMAINING))
         };
         REMAINING.iter().find_map(of_kind)
     }

@@ -20,6 +20,7 @@ use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
 use crate::cluster::full_text;
+use crate::config::text::cut;
 use crate::db::{self, Database, Json, Type};
 use crate::documents::{Author, ProblemKind};
 
@@ -229,7 +230,7 @@ impl Bucket {
         if let Some((_, requests)) = self.waiting.iter_mut().find(|(waiting, _)| *waiting == refused) {
             requests.count += 1;
         } else {
-            let target = target.chars().take(LONGEST_TARGET).collect();
+            let target = cut(target, LONGEST_TARGET);
             self.waiting.push_back((refused, Requests { target, count: 1 }));
         }
     }
@@ -313,7 +314,7 @@ mod tests {
         assert!((32..=32 + 720).contains(&written), "{written}");
         let left = bucket.waiting.iter().map(|(_, requests)| requests.count).sum::<u64>();
         assert_eq!(counted + left, 864_000, "each is counted once");
-        assert!(bucket.waiting.iter().all(|(_, requests)| requests.target.len() == LONGEST_TARGET));
+        assert!(bucket.waiting.iter().all(|(_, requests)| requests.target.chars().count() == LONGEST_TARGET));
     }
 
     #[tokio::test(start_paused = true)]

@@ -65,7 +65,7 @@ impl Timing {
     fn deadline(&self, failures: u32) -> Duration {
         let first = (self.interval / 2).clamp(PATIENCE, LONGEST_FIRST_DEADLINE).min(self.duration / 2);
         let longest = self.interval.clamp(first, LONGEST_DEADLINE);
-        first.saturating_mul(1_u32.checked_shl(failures).unwrap_or(u32::MAX)).min(longest)
+        Backoff::new(first, longest).longest(failures)
     }
 }
 

@@ -16,6 +16,7 @@ use super::renewal::{Renewal, RenewedObject};
 use super::server_result::fingerprint;
 use super::step::{Contended, LeftOut, Next, Rest, Step};
 use crate::cluster::Object;
+use crate::config::text::cut;
 use crate::guard::GuardedChange;
 use crate::resource_sync::config::Adopt;
 use crate::state::is_state_object;
@@ -238,6 +239,6 @@ pub fn rejected(observed: &Observed, policy: &Policy, step: &Step, reason: &str)
     if !step.is_order() || !policy.write_back {
         return None;
     }
-    let text: String = format!("{}: {reason}", step.name()).chars().take(LONGEST_ERROR).collect();
+    let text = cut(&format!("{}: {reason}", step.name()), LONGEST_ERROR);
     (remote.annotation(&policy.marks.sync_error) != Some(&text)).then(|| Step::NoteError(Some(text.into())))
 }
