@@ -26,12 +26,14 @@ const OUTCOMES = ['not_applied', 'held', 'failed', 'late', 'unknown', 'progressi
 /** Whether the hub has no `[syncsets]`: it keeps documents, and knows no states. */
 let isPlain = false;
 
+/** What the types of a hub's problems begin with. What is before a hub answers 404 while no replica is there, and gives no type. */
+const PROBLEM = 'urn:towline:problem:';
+
 /** A syncset that is gone or that the token may not read: its clusters and held deletions may be shown all the same. */
-const isMissed = ({status, path}) => (status === 403 || status === 404) && /^\.\.\/v1\/(syncsets\/[^/?]+|selectorsyncsets)\/[^/?]+$/.test(path);
+const isMissed = ({type, path}) => [`${PROBLEM}forbidden`, `${PROBLEM}not-found`].includes(type) && /^\.\.\/v1\/(syncsets\/[^/?]+|selectorsyncsets)\/[^/?]+$/.test(path);
 
 function instead({type, path}) {
-  // What is before a hub answers 404 while no replica is there.
-  if (isPlain || type !== 'urn:towline:problem:not-found' || !path.startsWith('../v1/fleet')) return false;
+  if (isPlain || type !== `${PROBLEM}not-found` || !path.startsWith('../v1/fleet')) return false;
   isPlain = true;
   return true;
 }

@@ -267,7 +267,7 @@ await page.route('**/*', async (route) => {
   if (!key) return route.continue();
   const answer = await answers[key](url, request);
   // A hub answers with a problem.
-  if (answer.refused) return route.fulfill({status: answer.refused, json: {[url.pathname.startsWith('/fleet/') ? 'title' : 'error']: answer.error}});
+  if (answer.refused) return route.fulfill({status: answer.refused, json: {type: answer.type, [url.pathname.startsWith('/fleet/') ? 'title' : 'error']: answer.error}});
   // As the page gets it: without what is undefined.
   const unknown = strange(JSON.parse(JSON.stringify(answer)), examplesFor(url.pathname));
   if (unknown.length) problems.push(`${url.pathname}: no daemon says ${unknown.join(' ')}`);
@@ -670,7 +670,7 @@ try {
   await look('fleet-full');
   // A syncset that is gone, or is not to be read: its clusters are shown.
   allowed.push('403');
-  answers = {'/fleet/v1/selectorsyncsets/': () => ({refused: 403, error: 'this needs read in all namespaces'}), ...fleetAnswers};
+  answers = {'/fleet/v1/selectorsyncsets/': () => ({refused: 403, type: 'urn:towline:problem:forbidden', error: 'this needs read in all namespaces'}), ...fleetAnswers};
   await open('#/syncset/SelectorSyncSet/ingress', '/fleet/ui/');
   await text('It is gone, or this token may not read it.');
   await page.getByRole('table', {name: 'Its clusters'}).getByRole('row', {name: /^team-a\/c4 /}).waitFor();
