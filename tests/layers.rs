@@ -172,11 +172,13 @@ fn imports_within(source: &Path, folder: &str) -> BTreeMap<String, Vec<String>> 
     let own_file = [source.join(folder).join("mod.rs"), source.join(folder).with_extension("rs")];
     let given_on = own_file.iter().find(|file| file.is_file()).map(|file| given_on(&without_tests(file)));
     let given_on = given_on.unwrap_or_default();
+    let first = |path: &[String]| path.strip_prefix(base.as_slice())?.first().cloned();
+    let modules: BTreeSet<String> = all.iter().filter_map(|path| first(&own_path(path))).collect();
+    // A name that is no file may be one that the folder gives on.
     let child = |path: &[String]| {
-        let first = path.strip_prefix(base.as_slice())?.first()?;
-        Some(given_on.get(first).unwrap_or(first).clone())
+        let first = first(path)?;
+        Some(given_on.get(&first).filter(|_| !modules.contains(&first)).unwrap_or(&first).clone())
     };
-    let modules: Vec<String> = all.iter().filter_map(|path| child(&own_path(path))).collect();
     let mut imports = BTreeMap::new();
     for path in &all {
         let own = own_path(path);
