@@ -427,6 +427,33 @@ fn a_changed_secret_concerns_the_clusters_that_its_syncsets_name_and_all_of_thei
     });
 }
 
+/// What can't be read holds no change.
+#[test]
+fn a_changed_secret_concerns_all_clusters_if_its_selector_syncsets_are_large_or_can_not_be_read() {
+    run(async {
+        let stage = Stage::new("large_selectors").await;
+        let (writer, leader) = (stage.writer(), Leader::of(&stage).await);
+        for (name, labels) in [("c1", [("env", "prod")]), ("c2", [("env", "test")])] {
+            writer.version(document(Kind::Cluster, name, 1, json!({}), &labels)).await;
+        }
+        let mappings = json!([{"sourceRef": {"namespace": "foo", "name": "pull"}}]);
+        let selector = json!({"matchLabels": {"env": "prod"}});
+        let data = json!({"spec": {"clusterDeploymentSelector": selector, "secretMappings": mappings}});
+        writer.version(document(Kind::SelectorSyncSet, "t", 1, data, &[])).await;
+        leader.all().await;
+        let kib = |kib: i64| format!("update towline_documents set kib = {kib} where kind = 'selectorsyncsets'");
+        let unreadable = "alter table selectorsyncsets rename to unreadable".to_owned();
+        let cases = [(kib(1_024), names(["c1"])), (kib(1_025), names(["c1", "c2"])), (kib(1), names(["c1"]))];
+        for (generation, (change, expected)) in (1..).zip([&cases[..], &[(unreadable, names(["c1", "c2"]))]].concat()) {
+            stage.run(&change).await;
+            asked(&stage).await;
+            writer.version(document(Kind::Secret, "pull", generation, json!({}), &[])).await;
+            leader.all().await;
+            assert_eq!(asked(&stage).await, expected, "{change}");
+        }
+    });
+}
+
 #[test]
 fn a_turn_is_one_read_and_one_transaction_however_many_clusters_it_asks_for() {
     run(async {

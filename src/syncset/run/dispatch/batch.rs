@@ -34,7 +34,8 @@ pub struct Dispatch {
 /// A count that takes longer is made beside the batches, in as long as a statement may take; and so are the further ones of a namespace whose counts
 /// have taken as long in a batch.
 pub(super) const COUNTED_WITHIN: Duration = Duration::from_secs(2);
-/// Of the syncsets of a namespace that map changed secrets so many KiB at most are read for the names of their clusters.
+/// Of the syncsets of a namespace that map changed secrets, and of those without a namespace, so many KiB at most are read for the names of their
+/// clusters.
 const MOST_KIB: i64 = 1 << 10;
 /// Until a check is tried again that has failed, or was overtaken by a change.
 const AFTER_A_FAILURE: Duration = Duration::from_mins(1);
@@ -369,7 +370,8 @@ impl Dispatch {
     }
 
     /// Adds the clusters of the syncsets that map changed secrets, or did in a revision. A syncset that no longer maps one is covered by its own change.
-    /// A `SyncSet` maps Secrets of its namespace: where such syncsets are large together, or reading them fails, all clusters of that are concerned.
+    /// A `SyncSet` maps Secrets of its namespace: where such syncsets are large together, or reading them fails, all clusters of that are concerned; and
+    /// all there are where that is so of `SelectorSyncSet`s.
     async fn mappers(&self, mut concern: Concern) -> Result<Concern, DispatchError> {
         const QUERY: &str = "secret_mappers";
         const OF_SYNCSETS: &str = "with changed as materialized (select namespace, jsonb_build_array(jsonb_build_object('sourceRef', \
@@ -384,12 +386,15 @@ impl Dispatch {
              union all select m.namespace, (s.data #> '{spec,clusterDeploymentRefs}')::text from mapper m \
                join syncsets s on s.kind = 'syncsets' and s.id = m.id where m.namespace not in (select namespace from large)";
         const OF_SELECTORS: &str = "with changed as materialized (select jsonb_build_array(jsonb_build_object('sourceRef', \
-               jsonb_build_object('namespace', namespace, 'name', name))) as mapping from unnest($1::text[], $2::text[]) c(namespace, name)) \
-             select (s.data #> '{spec,clusterDeploymentSelector}')::text, (s.data #> '{spec,clusterNamespaces}')::text \
-               from changed join selectorsyncsets s on s.data #> '{spec,secretMappings}' @> changed.mapping \
-             union select (s.data #> '{spec,clusterDeploymentSelector}')::text, (s.data #> '{spec,clusterNamespaces}')::text \
-               from changed join towline_revision r on r.content->'secretMappings' @> changed.mapping \
-               join selectorsyncsets s on s.kind = 'selectorsyncsets' and s.id = r.syncset";
+               jsonb_build_object('namespace', namespace, 'name', name))) as mapping from unnest($1::text[], $2::text[]) c(namespace, name)), \
+             mapper as materialized ( \
+               select s.id, s.kib from changed join selectorsyncsets s on s.data #> '{spec,secretMappings}' @> changed.mapping \
+               union select s.id, s.kib from changed join towline_revision r on r.content->'secretMappings' @> changed.mapping \
+                 join selectorsyncsets s on s.kind = 'selectorsyncsets' and s.id = r.syncset), \
+             large as materialized (select true as is_large from mapper having sum(kib) > $3) \
+             select is_large, null, null from large \
+             union all select false, (s.data #> '{spec,clusterDeploymentSelector}')::text, (s.data #> '{spec,clusterNamespaces}')::text \
+               from mapper m join selectorsyncsets s on s.kind = 'selectorsyncsets' and s.id = m.id where not exists (select from large)";
         if concern.secrets.is_empty() {
             return Ok(concern);
         }
@@ -399,10 +404,10 @@ impl Dispatch {
             // The database prints valid JSON.
             Ok(text.and_then(|text| serde_json::from_str(text).ok()))
         };
-        let params = [(&namespaces as _, Type::TEXT_ARRAY), (&names as _, Type::TEXT_ARRAY)];
-        let of_syncsets =
+        let database = self.database.clone().answering_within(COUNTED_WITHIN);
+        let params =
             [(&namespaces as _, Type::TEXT_ARRAY), (&names as _, Type::TEXT_ARRAY), (&MOST_KIB as _, Type::INT8)];
-        match self.database.clone().answering_within(COUNTED_WITHIN).all(QUERY, OF_SYNCSETS, &of_syncsets).await {
+        match database.all(QUERY, OF_SYNCSETS, &params).await {
             Ok(rows) => {
                 for row in &rows {
                     concern.add_refs(column(QUERY, row, 0)?, value(row, 1)?.as_ref());
@@ -417,8 +422,24 @@ impl Dispatch {
             }
             Err(error) => return Err(error.into()),
         }
-        for row in &self.database.all(QUERY, OF_SELECTORS, &params).await? {
-            concern.add_selection(value(row, 0)?.as_ref(), value(row, 1)?.as_ref());
+        match database.all(QUERY, OF_SELECTORS, &params).await {
+            Ok(rows) => {
+                for row in &rows {
+                    if column(QUERY, row, 0)? {
+                        concern.all = true;
+                    } else {
+                        concern.add_selection(value(row, 1)?.as_ref(), value(row, 2)?.as_ref());
+                    }
+                }
+            }
+            Err(error) if error.outage().is_none() || error.is_delay() => {
+                tracing::warn!(
+                    error = full_text(&error),
+                    "failed to read which selector syncsets map a secret, asking for all clusters"
+                );
+                concern.all = true;
+            }
+            Err(error) => return Err(error.into()),
         }
         Ok(concern.limited())
     }
