@@ -38,8 +38,7 @@ const BEGINS_WITHIN: Duration = Duration::from_secs(10);
 /// That all connections are in use is logged once in this time.
 const TELL_AGAIN: Duration = Duration::from_mins(1);
 /// What somebody gets who speaks plain HTTP where there is TLS.
-const TLS_ALONE: &str =
-    r#"{"status":400,"title":"it answers over TLS alone: name it https://… (`towline`: --hub https://NAME)"}"#;
+const TLS_ALONE: &str = r#"{"type":"urn:towline:problem:malformed","status":400,"title":"it answers over TLS alone: name it https://… (`towline`: --hub https://NAME)"}"#;
 /// Pause after `accept` failed: most likely, the process is out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
