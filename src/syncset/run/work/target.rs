@@ -31,7 +31,7 @@ use crate::syncset::run::store::{ClusterRevision, ClusterUpdate, PassStore};
 /// How long an answer of the database counts as fresh. A pass that deletes something writes its plan right before, and the look at the
 /// first object takes milliseconds: usually no further question is needed.
 const FRESH: Duration = Duration::from_secs(1);
-/// After so many passes in a row that ended with a 429 the next one may be about its request alone.
+/// After so many passes in a row that met a 429 the next one may be about its request alone.
 const MOST_THROTTLED: u32 = 2;
 
 /// Why a pass stops.
@@ -66,7 +66,9 @@ pub(super) struct PassTarget<'p, 'c> {
     waited: Duration,
     /// How long the last request took.
     took: Duration,
-    /// Something failed with a 429, and may not be tried again before.
+    /// How many requests were refused with a 429, without ending the pass.
+    refused: u32,
+    /// After how long they may be tried again.
     pub(super) not_before: Duration,
 }
 
@@ -79,9 +81,23 @@ impl<'p, 'c> PassTarget<'p, 'c> {
         stopping: &'p CancellationToken,
         noted: Option<ClusterUpdate>,
     ) -> Self {
-        let (waited, took, not_before) = <_>::default();
+        let (waited, took, refused, not_before) = <_>::default();
         let began = Instant::now();
-        Self { worker, work, read, executor, basis, own_slot, stopping, noted, began, waited, took, not_before }
+        Self {
+            worker,
+            work,
+            read,
+            executor,
+            basis,
+            own_slot,
+            stopping,
+            noted,
+            began,
+            waited,
+            took,
+            refused,
+            not_before,
+        }
     }
 
     async fn answered<A>(&mut self, asked: Instant, answer: Result<A, executor::Failed>) -> Result<A, Failed<Halt>> {
@@ -98,13 +114,17 @@ impl<'p, 'c> PassTarget<'p, 'c> {
     }
 
     /// A 429 ends the pass. If each of the last ones has ended so, it may be about this request alone, such as that of a webhook, which would keep
-    /// everything else from being sent for ever. Then it is a refusal like any other, as long as the API server answers at all.
+    /// everything else from being sent for ever. Then it is a refusal like any other, as long as the API server answers at all. The next one ends
+    /// the pass all the same, and each further pass takes one more: an API server that sheds load is not asked for everything.
     async fn throttled(&mut self, told: Duration, message: &str) -> Result<(), Halt> {
         let before = self.read.snapshot.cluster_row.as_ref().map_or(0, ClusterRow::throttled);
-        if before >= MOST_THROTTLED && self.executor.probe().await.is_ok() {
-            self.not_before = self.not_before.max(told);
+        self.not_before = self.not_before.max(told);
+        let may_be_alone = before >= self.refused.saturating_add(MOST_THROTTLED);
+        if may_be_alone && (self.refused > 0 || self.executor.probe().await.is_ok()) {
+            self.refused += 1;
             return Ok(());
         }
+        let told = self.not_before;
         Err(Halt::Cluster(Stop::Throttled { told, message: message.to_owned(), lists: Vec::new() }))
     }
 
