@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use integration::eventually;
 use parking_lot::Mutex;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::syncsets::guard::{Objects, SECTION, api};
 use crate::syncsets::report::report;
@@ -21,6 +21,8 @@ struct Throttled {
     objects: Objects,
     log: Log,
     refusals: Arc<Mutex<usize>>,
+    /// Requests whose first line begins so are refused, if such a beginning is one of these.
+    refused: Arc<Mutex<Vec<String>>>,
     _server: Script,
 }
 
@@ -34,11 +36,13 @@ impl Throttled {
     async fn refusing(name: &'static str, refusal: Says) -> Self {
         let stage = Stage::shared(name, SECTION).await;
         let (objects, log, refusals) = (Objects::default(), Log::default(), Arc::new(Mutex::new(0)));
+        let refused = Arc::new(Mutex::new(vec!["PATCH ".to_owned()]));
         let (shared, seen, left) = (Arc::clone(&objects), Arc::clone(&log), Arc::clone(&refusals));
+        let beginnings = Arc::clone(&refused);
         let server = Script::start_with(move |line, body| {
             seen.lock().push((Instant::now(), line.to_owned()));
             let mut left = left.lock();
-            if *left > 0 && line.starts_with("PATCH ") {
+            if *left > 0 && beginnings.lock().iter().any(|beginning| line.starts_with(beginning)) {
                 *left -= 1;
                 return refusal.clone();
             }
@@ -50,7 +54,7 @@ impl Throttled {
         stage.syncset("base", "Sync", &[stage.config_map("first", &json!({}))]).await;
         stage.succeeds("west-1", "base", 1).await;
         assert_eq!(objects.lock().len(), 1);
-        Self { stage, objects, log, refusals, _server: server }
+        Self { stage, objects, log, refusals, refused, _server: server }
     }
 
     /// The syncset gets another object, which is refused so many times. No other change wakes the cluster.
@@ -59,6 +63,32 @@ impl Throttled {
         *self.refusals.lock() = refusals;
         let wanted = ["first", "second"].map(|name| self.stage.config_map(name, &json!({})));
         self.stage.wants("base", &wanted).await;
+    }
+
+    /// From now on all requests are refused that begin so.
+    fn refuse(&self, beginnings: &[String]) {
+        self.log.lock().clear();
+        *self.refused.lock() = beginnings.to_vec();
+        *self.refusals.lock() = usize::MAX;
+    }
+
+    /// A request for a config map of the test.
+    fn request(&self, method: &str, name: &str) -> String {
+        format!("{method} /west-1/api/v1/namespaces/{}/configmaps/{name}", self.stage.namespace)
+    }
+
+    /// How many requests of the log begin so.
+    fn count(&self, beginning: &str) -> usize {
+        self.log.lock().iter().filter(|(_, line)| line.starts_with(beginning)).count()
+    }
+
+    /// Waits until a syncset fails on the cluster for this reason.
+    async fn fails(&self, syncset: &str, reason: &str) {
+        let fails = |status: &Value| {
+            let entries = status["syncSets"].as_array();
+            entries.into_iter().flatten().any(|entry| entry["name"] == syncset && entry["reason"] == reason)
+        };
+        self.stage.status("west-1", &format!("{syncset} to fail with {reason}"), fails).await;
     }
 
     /// The places of all PATCH requests in the log.
@@ -183,5 +213,114 @@ fn a_change_begins_the_retries_of_a_failing_cluster_anew() {
         .unwrap();
         *failing.refusals.lock() = 0;
         stage.succeeds("west-1", "base", 3).await;
+    });
+}
+
+/// Whatever a pass asks for first may be about that alone, and is not, if the API server answers nothing else either.
+#[test]
+fn an_api_server_that_answers_everything_with_429_is_left_alone_and_nothing_fails() {
+    run(async {
+        const PASSES: i64 = 5;
+        let throttled = Throttled::new("throttled-all", "60").await;
+        let stage = &throttled.stage;
+        throttled.refuse(&[String::new()]);
+        stage.wants("base", &["first", "second"].map(|name| stage.config_map(name, &json!({})))).await;
+        // As if the waits were over.
+        let over = "update towline_cluster set retry_at = now(); update towline_work set ready_at = now(); \
+             select pg_notify('towline_work', '')";
+        let passes =
+            "select attempts::bigint, retry_at > now() + interval '30 s' from towline_cluster where attempts > 0";
+        for pass in 1..=PASSES {
+            eventually(format!("pass {pass} to end"), LIMIT, async || {
+                let row = stage.sql.query_opt(passes, &[]).await.map_err(|error| error.to_string())?;
+                match row.map(|row| (row.get::<_, i64>(0), row.get::<_, Option<bool>>(1))) {
+                    Some((ended, Some(true))) if ended == pass => Ok(()),
+                    other => Err(format!("{other:?}")),
+                }
+            })
+            .await
+            .unwrap();
+            if pass < PASSES {
+                stage.sql.batch_execute(over).await.unwrap();
+            }
+        }
+        let (all, probes, log) =
+            (throttled.count(""), throttled.count("GET /west-1/version "), throttled.log.lock().clone());
+        assert_eq!(
+            (all, probes),
+            (8, 3),
+            "one in each pass, and from the third on whether others are answered: {log:?}"
+        );
+        assert_eq!(throttled.objects.lock().len(), 1);
+        report(stage, "the cluster to be pending", |report| report["objects"]["pending"] == 1).await;
+        let status = stage.status("west-1", "the status", |status| status["syncSets"].is_array()).await;
+        assert_eq!(
+            (&status["syncSets"][0]["result"], &status["syncSets"][0]["reason"]),
+            (&json!("Success"), &Value::Null)
+        );
+        *throttled.refusals.lock() = 0;
+        stage.sql.batch_execute(over).await.unwrap();
+        stage.succeeds("west-1", "base", 2).await;
+        assert_eq!(throttled.objects.lock().len(), 2);
+    });
+}
+
+#[test]
+fn a_deletion_that_is_throttled_alone_fails_in_the_third_pass_and_others_are_sent() {
+    run(async {
+        let throttled = Throttled::new("throttled-deletion", "0").await;
+        let stage = &throttled.stage;
+        throttled.wants_another(0).await;
+        stage.succeeds("west-1", "base", 2).await;
+        // One pass for both.
+        stage.pause(true).await;
+        throttled.refuse(&[throttled.request("DELETE", "second")]);
+        stage.wants("base", &[stage.config_map("first", &json!({}))]).await;
+        stage.syncset("other", "Sync", &[stage.config_map("third", &json!({}))]).await;
+        stage.pause(false).await;
+        throttled.fails("base", "DeletionFailed").await;
+        let sent = throttled.request("PATCH", "third");
+        assert!(throttled.count(&throttled.request("DELETE", "second")) >= 3 && throttled.count(&sent) == 1);
+        let before = {
+            let log = throttled.log.lock();
+            let end = log.iter().position(|(_, line)| line.starts_with(&sent)).unwrap();
+            log[..end].iter().filter(|(_, line)| line.starts_with("DELETE ")).count()
+        };
+        assert_eq!(before, 3);
+        *throttled.refusals.lock() = 0;
+        stage.succeeds("west-1", "base", 3).await;
+        assert_eq!(throttled.objects.lock().len(), 2);
+    });
+}
+
+/// Of an API server that sheds load no pass takes all answers for refusals.
+#[test]
+fn each_further_request_that_is_throttled_alone_ends_one_more_pass_and_then_others_are_sent() {
+    run(async {
+        let throttled = Throttled::new("throttled-two", "0").await;
+        let stage = &throttled.stage;
+        // One pass for all.
+        stage.pause(true).await;
+        let [look, write, sent] = [("GET", "second"), ("PATCH", "third"), ("PATCH", "fourth")]
+            .map(|(method, name)| throttled.request(method, name));
+        throttled.refuse(&[look.clone(), write.clone()]);
+        stage.wants("base", &["first", "second"].map(|name| stage.config_map(name, &json!({})))).await;
+        for (syncset, name) in [("c", "third"), ("d", "fourth")] {
+            stage.syncset(syncset, "Sync", &[stage.config_map(name, &json!({}))]).await;
+        }
+        stage.pause(false).await;
+        for syncset in ["base", "c"] {
+            throttled.fails(syncset, "Rejected").await;
+        }
+        let mut requests: Vec<String> = throttled.log.lock().iter().map(|(_, line)| line.clone()).collect();
+        let end = requests.iter().position(|line| line.starts_with(&sent)).unwrap();
+        requests.truncate(end);
+        let count = |beginning: &str| requests.iter().filter(|line| line.starts_with(beginning)).count();
+        let counts = (count(&look), count(&write), count("GET /west-1/version "));
+        assert_eq!(counts, (4, 2, 2), "two passes end at the first one, and the third at the other one: {requests:?}");
+        *throttled.refusals.lock() = 0;
+        for (syncset, generation) in [("base", 2), ("c", 1), ("d", 1)] {
+            stage.succeeds("west-1", syncset, generation).await;
+        }
     });
 }
