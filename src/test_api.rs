@@ -94,7 +94,7 @@ pub mod syncset {
     }
     pub mod dispatch {
         pub use crate::syncset::run::dispatch::{
-            Aside, Batch, Dispatch, DispatchError, DispatchObserver, Dispatcher, Rollouts, SuspendedSyncset, approve,
+            Aside, AsideCheck, Batch, Dispatch, DispatchError, DispatchObserver, Dispatcher, Rollouts, SuspendedSyncset, approve,
             being_counted, suspended,
         };
     }

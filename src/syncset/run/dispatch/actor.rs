@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
 use super::DispatchError;
-use super::batch::{Aside, Batch, Dispatch};
+use super::batch::{Aside, AsideCheck, Batch, Dispatch};
 use super::rollout::Rollouts;
 use crate::actor::{BoxError, ChildSpec, Scope};
 use crate::db::{self, Listener, Session, Subscriber};
@@ -25,8 +25,8 @@ use crate::documents::{Grant, LOG_CHANNEL, LOG_EVERY, Leadership};
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 /// Between two checks of what is suspended.
 const TIDY_EVERY: Duration = Duration::from_mins(1);
-/// Between two looks whether a check was set aside that nobody has told of.
-const ASIDE_EVERY: Duration = Duration::from_secs(10);
+/// Between two looks whether a check was set aside.
+const ASIDE_EVERY: Duration = Duration::from_secs(1);
 /// No page of a batch takes so long.
 const STALL_AFTER: Duration = Duration::from_mins(3);
 
@@ -62,9 +62,7 @@ impl Dispatcher {
     /// Follows the log under a grant.
     async fn follow(&self, grant: Grant, scope: &Scope) -> Infallible {
         let listener = Listener::new(self.dispatch.database.clone(), "dispatcher", &[LOG_CHANNEL]);
-        listener
-            .run(&Follower { of: self, grant: &grant, scope, notified: Notify::new(), set_aside: Notify::new() })
-            .await
+        listener.run(&Follower { of: self, grant: &grant, scope, notified: Notify::new() }).await
     }
 }
 
@@ -74,8 +72,6 @@ struct Follower<'d> {
     grant: &'d Grant,
     scope: &'d Scope,
     notified: Notify,
-    /// A batch has set a check aside.
-    set_aside: Notify,
 }
 
 impl Subscriber for Follower<'_> {
@@ -115,14 +111,15 @@ impl Follower<'_> {
         }
     }
 
-    /// Checks what batches have set aside, beside them.
+    /// Checks what was set aside, beside the batches.
     async fn checks(&self, dispatch: &Dispatch) -> Result<Infallible, db::Error> {
         let mut aside = Aside::default();
         loop {
-            while let Some(batch) = not_expired(dispatch.check_aside(self.grant, &mut aside).await)? {
-                self.of.observer.dispatched(batch);
+            match not_expired(dispatch.check_aside(self.grant, &mut aside).await)? {
+                AsideCheck::Done(batch) => self.of.observer.dispatched(batch),
+                AsideCheck::Postponed => {}
+                AsideCheck::Nothing => tokio::time::sleep(ASIDE_EVERY).await,
             }
-            let _elapsed = timeout(ASIDE_EVERY, self.set_aside.notified()).await;
         }
     }
 
@@ -133,19 +130,12 @@ impl Follower<'_> {
             tracing::debug!(changes = batch.changes, clusters = batch.asked, "changes dispatched");
             self.of.observer.dispatched(batch);
         }
-        if batch.aside > 0 {
-            self.set_aside.notify_one();
-        }
         Ok(batch)
     }
 
     async fn tidy(&self, dispatch: &Dispatch) -> Result<(), db::Error> {
-        let work = self.scope.work();
-        let batch = not_expired(dispatch.tidy_in_pages(self.grant, &|| work.beat()).await)?;
-        if batch != Batch::default() {
-            self.of.observer.dispatched(batch);
-        }
-        Ok(())
+        let _work = self.scope.work();
+        not_expired(dispatch.tidy(self.grant).await)
     }
 
     async fn roll(&self, dispatch: &Dispatch, rollouts: &mut Rollouts) -> Result<(), db::Error> {

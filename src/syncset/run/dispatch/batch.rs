@@ -11,9 +11,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::guard::{Decisions, DeletionGuard, READ_AT_ONCE, Subject, everything, tracking};
+use super::guard::{Counted, Decisions, DeletionGuard, READ_AT_ONCE, StoredGuard, Subject, everything, tracking};
 use super::log::{Read, read};
-use super::remove::{remove, remove_all, tidy};
+use super::remove::{remove, remove_all};
 use super::selection::condition;
 use super::suspended::{Resumed, tracked};
 use super::{CLAIMED, DispatchError, begin_locked, ids};
@@ -32,7 +32,7 @@ pub struct Dispatch {
 }
 
 /// A count that takes longer is made beside the batches, in as long as a statement may take; and so are the further ones of a namespace whose counts
-/// have taken as long in a batch.
+/// have taken as long in a batch, or the looks whether something has to be counted. What has no namespace is one more.
 pub(super) const COUNTED_WITHIN: Duration = Duration::from_secs(2);
 /// Of the syncsets of a namespace that map changed secrets, and of those without a namespace, so many KiB at most are read for the names of their
 /// clusters.
@@ -48,6 +48,25 @@ pub struct Aside {
     later: BTreeMap<Uuid, Instant>,
     /// When the last one of each namespace was tried.
     tried: BTreeMap<String, Instant>,
+}
+
+/// What has become of the next one of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AsideCheck {
+    /// There is none to check now.
+    #[default]
+    Nothing,
+    Done(Batch),
+    /// It has failed, or was overtaken by a change, and is tried again later.
+    Postponed,
+}
+
+/// How long a batch has taken for a namespace.
+#[derive(Clone, Copy, Default)]
+struct Spent {
+    /// To find out what has to be counted.
+    looking: Duration,
+    counting: Duration,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,7 +91,7 @@ pub struct Batch {
 
 enum CheckEnd {
     Decided(Decisions),
-    /// Something was approved meanwhile: another batch checks the same again.
+    /// Something was approved meanwhile, or counted that was aside: another batch checks the same again.
     Outdated,
 }
 
@@ -80,7 +99,7 @@ impl Batch {
     fn count(&mut self, decisions: &Decisions) {
         self.suspended += decisions.suspended.len();
         self.resumed += decisions.resumed.len();
-        self.aside += decisions.count_aside();
+        self.aside += decisions.aside.len();
     }
 }
 
@@ -103,38 +122,12 @@ impl Dispatch {
         self
     }
 
-    /// Checks suspended syncsets again, since they may have nothing left to delete, and removes rows that are not needed. Without
-    /// the guard, nothing that can be read stays suspended.
-    pub async fn tidy(&self, grant: &Grant) -> Result<Batch, DispatchError> {
-        self.tidy_in_pages(grant, &|| ()).await
-    }
-
-    /// The same; `checked` is called after each syncset that was checked.
-    pub async fn tidy_in_pages(&self, grant: &Grant, after_each: &(dyn Fn() + Sync)) -> Result<Batch, DispatchError> {
-        const QUERY: &str = "held_ids";
-        const TEXT: &str = "select syncset::text from towline_guard where held and checked >= 0 order by syncset";
-        let (read, mut batch) = (read(&self.database).await?, Batch::default());
-        // All other steps check everything.
-        if read.head.step() == BatchStep::Follow {
-            let unchecked = Unchecked {
-                syncsets: ids(QUERY, &self.database.all(QUERY, TEXT, &[]).await?)?.into_iter().collect(),
-                ..Unchecked::default()
-            };
-            let ended = self.check(grant, &read, read.head.cursor, &unchecked, &mut batch, after_each).await?;
-            if let CheckEnd::Decided(decisions) = ended {
-                self.write(grant, &read, &decisions, &mut batch).await?;
-            }
-        }
-        tidy(&self.database, grant).await?;
-        Ok(batch)
-    }
-
     /// Dispatches up to 500 changes.
     pub async fn batch(&self, grant: &Grant) -> Result<Batch, DispatchError> {
         self.batch_in_pages(grant, &|| ()).await
     }
 
-    /// The same; `checked` is called after each syncset that was checked.
+    /// The same; `after_each` is called after each syncset that was checked.
     pub async fn batch_in_pages(&self, grant: &Grant, after_each: &(dyn Fn() + Sync)) -> Result<Batch, DispatchError> {
         let read = read(&self.database).await?;
         match read.head.step() {
@@ -236,31 +229,24 @@ impl Dispatch {
     ) -> Result<CheckEnd, DispatchError> {
         let counts = self.database.clone().answering_within(COUNTED_WITHIN);
         let guard = DeletionGuard { database: &self.database, counts: &counts, is_guarding: self.is_guarding, version };
-        let mut spent = BTreeMap::<String, Duration>::new();
+        let mut spent = BTreeMap::<String, Spent>::new();
         let relabelled: Vec<Uuid> = unchecked.relabelled.iter().copied().collect();
         let changed: Vec<Uuid> = unchecked.syncsets.iter().copied().collect();
         let mut others = tracking(&self.database, &relabelled).await?;
         others.retain(|id| !unchecked.syncsets.contains(id));
         let decided = unchecked.decided.iter().copied().collect();
         let mut decisions = Decisions::as_before(decided, version);
-        for (syncsets, is_changed) in [(changed, true), (others, false)] {
-            let relabelled = (!is_changed).then_some(&*relabelled);
-            for (namespace, of_one) in guard.by_namespace(&syncsets).await? {
-                // Of those without a namespace there are as many as administrators write.
-                let share = if namespace.is_empty() { Duration::MAX } else { COUNTED_WITHIN };
+        let mut left_aside = Vec::new();
+        for (syncsets, relabelled) in [(changed, None), (others, Some(&*relabelled))] {
+            for (namespace, mut of_one) in guard.by_namespace(&syncsets).await? {
+                if relabelled.is_some() {
+                    // It deletes nothing, and the count reads whatever labels have changed until it ends.
+                    left_aside.extend(of_one.extract_if(.., |row| row.was_aside).map(|row| row.syncset));
+                }
                 let spent = spent.entry(namespace).or_default();
-                for some in of_one.chunks(READ_AT_ONCE) {
-                    if *spent >= share {
-                        guard.set_aside_unread(some, &mut decisions);
-                        continue;
-                    }
-                    let began = Instant::now();
-                    for subject in guard.read(some).await? {
-                        if *spent + began.elapsed() < share {
-                            check_one(&guard, &subject, relabelled, &mut decisions).await?;
-                        } else {
-                            guard.set_aside(&subject, &mut decisions);
-                        }
+                for rows in of_one.chunks(READ_AT_ONCE) {
+                    for subject in read_some(&guard, rows, relabelled, spent, &mut decisions).await? {
+                        check_one(&guard, &subject, relabelled, spent, &mut decisions).await?;
                         after_each();
                         if decisions.are_many()
                             && !self.write(grant, read, &std::mem::take(&mut decisions), batch).await?
@@ -268,88 +254,107 @@ impl Dispatch {
                             return Ok(CheckEnd::Outdated);
                         }
                     }
-                    *spent += began.elapsed();
                 }
             }
         }
+        decisions.left_aside = left_aside;
         Ok(CheckEnd::Decided(decisions))
     }
 
     /// Checks the next one of the syncsets that were set aside, in turns by namespace: beside the batches, so that no change of others waits for it,
-    /// and however many objects it has. None if there is none to check now. Whatever fails stays aside, and is tried again.
-    pub async fn check_aside(&self, grant: &Grant, aside: &mut Aside) -> Result<Option<Batch>, DispatchError> {
+    /// and however many objects it has. Whatever fails stays aside, and is tried again.
+    pub async fn check_aside(&self, grant: &Grant, aside: &mut Aside) -> Result<AsideCheck, DispatchError> {
         const QUERY: &str = "aside_syncsets";
-        const TEXT: &str = "select g.syncset::text, g.namespace, g.checked from towline_claim k join towline_guard g on g.checked < 0 and -g.checked <= k.cursor \
-             where k.name = 'dispatcher' order by g.checked desc";
-        let rows = self.database.all(QUERY, TEXT, &[]).await?;
+        const TEXT: &str = "select distinct on (g.namespace) g.syncset::text, g.namespace, g.checked, k.cursor \
+             from towline_claim k join towline_guard g on g.checked < 0 and -g.checked <= k.cursor and g.syncset <> all($1::text[]::uuid[]) \
+             where k.name = 'dispatcher' order by g.namespace, g.checked desc, g.syncset";
         let now = Instant::now();
-        let mut next: Option<(Option<Instant>, Uuid, String, i64)> = None;
+        aside.later.retain(|_, at| *at > now);
+        let later: Vec<String> = aside.later.keys().map(Uuid::to_string).collect();
+        let rows = self.database.all(QUERY, TEXT, &[(&later as _, Type::TEXT_ARRAY)]).await?;
+        let mut next: Option<(Option<Instant>, Uuid, String, &Row)> = None;
         for (syncset, row) in ids(QUERY, &rows)?.into_iter().zip(&rows) {
             let namespace: String = column(QUERY, row, 1)?;
             let tried = aside.tried.get(&namespace).copied();
-            let is_sooner = next.as_ref().is_none_or(|next| tried < next.0);
-            if is_sooner && aside.later.get(&syncset).is_none_or(|at| *at <= now) {
-                next = Some((tried, syncset, namespace, column(QUERY, row, 2)?));
+            if next.as_ref().is_none_or(|next| tried < next.0) {
+                next = Some((tried, syncset, namespace, row));
             }
         }
-        let Some((_, syncset, namespace, checked)) = next else {
-            aside.later.retain(|_, at| *at > now);
+        let Some((_, syncset, namespace, row)) = next else {
             aside.tried.clear();
-            return Ok(None);
+            return Ok(AsideCheck::Nothing);
         };
         aside.tried.insert(namespace, now);
-        let mut later = |wait: Duration| aside.later.insert(syncset, Instant::now() + wait);
-        match self.check_apart(grant, syncset, checked).await {
-            Ok(Some(batch)) => Ok(Some(batch)),
-            Ok(None) => {
-                later(AFTER_A_CHANGE);
-                Ok(Some(Batch::default()))
-            }
+        let mut postpone = |wait: Duration| {
+            aside.later.insert(syncset, Instant::now() + wait);
+            Ok(AsideCheck::Postponed)
+        };
+        match self.check_apart(grant, syncset, column(QUERY, row, 2)?, column(QUERY, row, 3)?).await {
+            Ok(Some(batch)) => Ok(AsideCheck::Done(batch)),
+            Ok(None) => postpone(AFTER_A_CHANGE),
             Err(DispatchError::Database(error)) if error.outage().is_none() || error.is_delay() => {
                 let error = full_text(&error);
                 tracing::warn!(%syncset, error, "failed to check what a syncset would delete, retrying");
-                later(AFTER_A_FAILURE);
-                Ok(Some(Batch::default()))
+                postpone(AFTER_A_FAILURE)
             }
             Err(error) => Err(error),
         }
     }
 
-    /// The cursor is moved meanwhile. What it moves over and concerns the syncset sets that aside anew, and then nothing is written; nor is it
-    /// before the cursor has come to where it was set aside. Else what was found holds up to where the cursor is now.
-    async fn check_apart(&self, grant: &Grant, syncset: Uuid, checked: i64) -> Result<Option<Batch>, DispatchError> {
+    /// The cursor is moved meanwhile. If it moves over a change of the syncset, that is set aside anew, and nothing is written. The clusters over
+    /// whose changes it has moved since the count began are counted again, as long as there are any, and the last ones while it stands still.
+    async fn check_apart(
+        &self,
+        grant: &Grant,
+        syncset: Uuid,
+        checked: i64,
+        mut cursor: i64,
+    ) -> Result<Option<Batch>, DispatchError> {
         const QUERY: &str = "still_aside";
-        const STILL: &str = "select k.cursor from towline_guard g join towline_claim k on k.name = 'dispatcher' \
+        const STILL: &str = "select l.id::text, k.cursor from towline_guard g join towline_claim k on k.name = 'dispatcher' \
+             join towline_meta m on m.base <= $3 and k.cursor >= $3 \
+             left join lateral (select distinct id from towline_log where version > $3 and version <= k.cursor and kind = 'clusters') l on true \
              where g.syncset = $1::text::uuid and g.checked = $2 and -g.checked <= k.cursor for update of g";
-        let (database, is_guarding) = (&self.database, self.is_guarding);
-        let guard = DeletionGuard { database, counts: database, is_guarding, version: 0 };
-        let subjects = guard.read(&[syncset]).await?;
-        let mut counted = Decisions::default();
-        for subject in &subjects {
-            guard.check(subject, &mut counted).await?;
-        }
-        let begun = begin_locked(&self.database, "check_aside", Some(grant), None).await?;
-        let mut transaction = begun.ok_or(DispatchError::ClaimLost)?;
         let id = syncset.to_string();
-        let params = [(&id as _, Type::TEXT), (&checked as _, Type::INT8)];
-        let rows = transaction.all(QUERY, STILL, &params).await?;
-        let Some(row) = rows.first() else { return Ok(None) };
-        counted.hold_up_to(column(QUERY, row, 0)?);
-        if !counted.write(&mut transaction).await? {
+        let since = |rows: &[Row]| -> Result<Option<(i64, Vec<Uuid>)>, DispatchError> {
+            let Some(first) = rows.first() else { return Ok(None) };
+            let clusters =
+                if column::<Option<&str>>(QUERY, first, 0)?.is_some() { ids(QUERY, rows)? } else { Vec::new() };
+            Ok(Some((column(QUERY, first, 1)?, clusters)))
+        };
+        let (database, is_guarding) = (&self.database, self.is_guarding);
+        let guard = DeletionGuard { database, counts: database, is_guarding, version: cursor };
+        let Some(subject) = guard.read(&[syncset]).await?.pop() else { return Ok(None) };
+        let mut counted = Counted::default();
+        guard.count(&subject, None, &mut counted).await?;
+        let params = [(&id as _, Type::TEXT), (&checked as _, Type::INT8), (&cursor as _, Type::INT8)];
+        let Some((then, clusters)) = since(&database.all(QUERY, STILL, &params).await?)? else { return Ok(None) };
+        guard.count(&subject, Some(&clusters), &mut counted).await?;
+        cursor = then;
+        let begun = begin_locked(database, "check_aside", Some(grant), None).await?;
+        let mut transaction = begun.ok_or(DispatchError::ClaimLost)?;
+        let params = [(&id as _, Type::TEXT), (&checked as _, Type::INT8), (&cursor as _, Type::INT8)];
+        let Some((version, clusters)) = since(&transaction.all(QUERY, STILL, &params).await?)? else { return Ok(None) };
+        let counts = database.clone().answering_within(COUNTED_WITHIN);
+        let guard = DeletionGuard { database, counts: &counts, is_guarding, version };
+        guard.count(&subject, Some(&clusters), &mut counted).await?;
+        let mut decisions = Decisions::default();
+        guard.decide(&subject, &counted, &mut decisions);
+        if !decisions.write(&mut transaction).await? {
             return Ok(None);
         }
-        let waiting: Vec<Resumed> = counted.resumed.iter().chain(&counted.checked).cloned().collect();
+        let waiting: Vec<Resumed> = decisions.resumed.iter().chain(&decisions.checked).cloned().collect();
         let clusters = concerned(&mut transaction, &Concern::default(), &waiting).await?;
         ask(&mut transaction, &clusters, true).await?;
         transaction.commit().await?;
-        counted.announce();
+        decisions.announce();
         let mut batch = Batch::default();
-        batch.count(&counted);
+        batch.count(&decisions);
         Ok(Some(batch))
     }
 
     /// Writes decisions in a transaction that moves no cursor. A crash must not forget whom to ask for. Returns whether it was
-    /// written: it is not if something was approved since.
+    /// written: it is not if something was approved since, or counted that was aside.
     async fn write(
         &self,
         grant: &Grant,
@@ -466,38 +471,79 @@ impl Dispatch {
     }
 }
 
+/// Reads syncsets of a namespace. If that fails, or the namespace has spent its share of the batch, they are set aside as they are; but those on
+/// clusters with other labels for as long as there is time to find out whether they are concerned.
+async fn read_some(
+    guard: &DeletionGuard<'_>,
+    rows: &[StoredGuard],
+    relabelled: Option<&[Uuid]>,
+    spent: &mut Spent,
+    decisions: &mut Decisions,
+) -> Result<Vec<Subject>, DispatchError> {
+    let is_spent = spent.looking >= COUNTED_WITHIN || (relabelled.is_none() && spent.counting >= COUNTED_WITHIN);
+    if !is_spent {
+        let (began, syncsets) = (Instant::now(), rows.iter().map(|row| row.syncset).collect::<Vec<_>>());
+        let subjects = guard.read(&syncsets).await;
+        spent.looking += began.elapsed();
+        match subjects {
+            Ok(subjects) => return Ok(subjects),
+            Err(error) => isolated(&syncsets, error)?,
+        }
+    }
+    decisions.aside.extend_from_slice(rows);
+    Ok(Vec::new())
+}
+
 /// Has the guard check a syncset, if it is concerned by these clusters with other labels, or in any case. One whose statement fails, or takes too
 /// long, is set aside: it keeps no other waiting. One that is aside already is set aside anew, since what is being counted no longer holds.
 async fn check_one(
     guard: &DeletionGuard<'_>,
     subject: &Subject,
     relabelled: Option<&[Uuid]>,
+    spent: &mut Spent,
     decisions: &mut Decisions,
 ) -> Result<(), DispatchError> {
     let checked = async {
-        match relabelled {
-            Some(relabelled) if !guard.is_concerned(subject, relabelled).await? => {}
-            _ if subject.is_aside() => guard.set_aside(subject, decisions),
-            _ => guard.check(subject, decisions).await?,
+        if let Some(relabelled) = relabelled.filter(|_| spent.looking < COUNTED_WITHIN) {
+            let began = Instant::now();
+            let is_concerned = guard.is_concerned(subject, relabelled).await;
+            spent.looking += began.elapsed();
+            if !is_concerned? {
+                return Ok(());
+            }
         }
-        Ok::<_, DispatchError>(())
+        if subject.is_aside() || spent.looking.max(spent.counting) >= COUNTED_WITHIN {
+            guard.set_aside(subject, decisions);
+            return Ok(());
+        }
+        let began = Instant::now();
+        let checked = guard.check(subject, decisions).await;
+        spent.counting += began.elapsed();
+        checked
     };
     if let Err(error) = checked.await {
-        isolated(subject, error)?;
+        isolated(&[subject.id()], error)?;
         guard.set_aside(subject, decisions);
     }
     Ok(())
 }
 
-/// Tells an error that concerns one syncset, or returns it.
-pub(super) fn isolated(subject: &Subject, error: DispatchError) -> Result<(), DispatchError> {
+/// Tells an error that concerns these syncsets alone, or returns it.
+pub(super) fn isolated(syncsets: &[Uuid], error: DispatchError) -> Result<(), DispatchError> {
     match error {
         DispatchError::Database(error) if error.outage().is_none() || error.is_delay() => {
-            let (syncset, is_delay, error) = (subject.id(), error.is_delay(), full_text(&error));
+            let (is_delay, error) = (error.is_delay(), full_text(&error));
             if is_delay {
-                tracing::info!(%syncset, "counting what a syncset would delete takes long: it deletes nothing until that is done");
+                tracing::info!(
+                    ?syncsets,
+                    "counting what a syncset would delete takes long: it deletes nothing until that is done"
+                );
             } else {
-                tracing::warn!(%syncset, error, "failed to check what a syncset would delete: it deletes nothing until that succeeds");
+                tracing::warn!(
+                    ?syncsets,
+                    error,
+                    "failed to check what a syncset would delete: it deletes nothing until that succeeds"
+                );
             }
             Ok(())
         }

@@ -8,10 +8,13 @@
 //! nothing before the cursor has moved, and a batch that is repeated comes to the same. The reads need no lock. If somebody approves
 //! something in between, the batch is repeated.
 //!
+//! What fails, or takes long, is set aside, and counted beside the batches. It deletes nothing meanwhile, so they leave it alone when labels
+//! change: the count reads those clusters again before it ends.
+//!
 //! What counts is what is stored when a change is checked. A pass that is under way may store objects of another cluster afterwards, so a
 //! count may be too low by as many clusters as are worked on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use uuid::Uuid;
@@ -37,8 +40,8 @@ pub(super) struct Decisions {
     edited: Vec<Uuid>,
     /// Syncsets that are checked later, and delete nothing until then.
     pub(super) aside: Vec<StoredGuard>,
-    /// The same of syncsets that were not read, at that version.
-    unread: (Vec<Uuid>, i64),
+    /// Syncsets that were aside, and are left so: nobody must have finished their counts meanwhile.
+    pub(super) left_aside: Vec<Uuid>,
     /// Syncsets of which a new version changes nothing that was decided, and that version.
     pub(super) decided: (Vec<Uuid>, i64),
     /// Syncsets whose deletions are suspended from now on.
@@ -83,10 +86,17 @@ pub(super) struct Subject {
     since: Option<String>,
 }
 
+/// What a syncset has on each cluster, what it would delete there, and how much would be much.
+#[derive(Debug, Default)]
+pub(super) struct Counted(BTreeMap<Uuid, (TrackedObjects, Amount, usize)>);
+
 /// A row of `towline_guard`.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub(super) struct StoredGuard {
-    syncset: Uuid,
+    pub(super) syncset: Uuid,
+    /// Whether its check was set aside before.
+    #[serde(skip)]
+    pub(super) was_aside: bool,
     checked: i64,
     gone: bool,
     held: bool,
@@ -145,19 +155,33 @@ pub(super) async fn tracking(database: &Database, clusters: &[Uuid]) -> Result<V
 }
 
 impl DeletionGuard<'_> {
-    /// These syncsets by their namespaces, without a look at what they say, which may be much.
-    pub(super) async fn by_namespace(&self, syncsets: &[Uuid]) -> Result<BTreeMap<String, Vec<Uuid>>, DispatchError> {
+    /// These syncsets by their namespaces, as rows that set them aside: without a look at what they say, which may be much. So of what was deleted
+    /// since its last check nothing is known to be approved.
+    pub(super) async fn by_namespace(
+        &self,
+        syncsets: &[Uuid],
+    ) -> Result<BTreeMap<String, Vec<StoredGuard>>, DispatchError> {
         const QUERY: &str = "namespaces_of_syncsets";
-        const TEXT: &str = "select i.id::text, coalesce(d.namespace, g.namespace, '') from unnest($1::text[]::uuid[]) i(id) \
+        const TEXT: &str = "select i.id::text, \
+               coalesce(case d.kind when 'syncsets' then 'SyncSet' when 'selectorsyncsets' then 'SelectorSyncSet' end, nullif(g.kind, ''), r.kind, ''), \
+               coalesce(d.namespace, nullif(g.namespace, ''), r.namespace, ''), coalesce(d.name, nullif(g.name, ''), r.name, ''), \
+               d.id is null or d.deleted_at is not null, coalesce(g.gone and g.always, false), coalesce(g.checked < 0, false) \
+             from unnest($1::text[]::uuid[]) i(id) \
              left join towline_documents d on d.kind in ('syncsets', 'selectorsyncsets') and d.id = i.id \
-             left join towline_guard g on g.syncset = i.id";
-        let mut namespaces = BTreeMap::<String, Vec<Uuid>>::new();
+             left join towline_guard g on g.syncset = i.id \
+             left join lateral (select * from towline_result where syncset = i.id limit 1) r on d.id is null and coalesce(g.name, '') = ''";
+        let mut namespaces = BTreeMap::<String, Vec<StoredGuard>>::new();
         if syncsets.is_empty() {
             return Ok(namespaces);
         }
         let rows = self.database.all(QUERY, TEXT, &[(&texts(syncsets) as _, Type::TEXT_ARRAY)]).await?;
         for (id, row) in ids(QUERY, &rows)?.into_iter().zip(&rows) {
-            namespaces.entry(column(QUERY, row, 1)?).or_default().push(id);
+            let (kind, namespace, name) =
+                (column(QUERY, row, 1)?, column::<String>(QUERY, row, 2)?, column(QUERY, row, 3)?);
+            let mut aside = self.aside(id, kind, namespace.clone(), name);
+            (aside.gone, aside.always) = (column(QUERY, row, 4)?, column(QUERY, row, 5)?);
+            aside.was_aside = column(QUERY, row, 6)?;
+            namespaces.entry(namespace).or_default().push(aside);
         }
         Ok(namespaces)
     }
@@ -170,7 +194,7 @@ impl DeletionGuard<'_> {
         const TEXT: &str = "select i.id::text, d.id is not null, \
                coalesce(case d.kind when 'syncsets' then 'SyncSet' when 'selectorsyncsets' then 'SelectorSyncSet' end, \
                  nullif(g.kind, ''), r.kind, ''), \
-               coalesce(d.namespace, g.namespace, r.namespace, ''), coalesce(d.name, nullif(g.name, ''), r.name, ''), \
+               coalesce(d.namespace, nullif(g.namespace, ''), r.namespace, ''), coalesce(d.name, nullif(g.name, ''), r.name, ''), \
                coalesce(d.generation, 0), d.annotations->>$2, (w.spec - '{resources,patches}'::text[])::text, \
                case when jsonb_typeof(w.spec->'resources') = 'array' then coalesce((select jsonb_agg(jsonb_build_array( \
                    e->>'apiVersion', e->>'kind', e #>> '{metadata,namespace}', e #>> '{metadata,name}')) \
@@ -192,7 +216,7 @@ impl DeletionGuard<'_> {
                  select jsonb_object_agg(key, value) from jsonb_each(d.data->'spec') \
                    where key in ('clusterDeploymentRefs', 'clusterDeploymentSelector', 'clusterNamespaces')), '{}') end as spec offset 0) w \
              left join towline_guard g on g.syncset = i.id \
-             left join lateral (select * from towline_result where syncset = i.id limit 1) r on d.id is null and g.syncset is null";
+             left join lateral (select * from towline_result where syncset = i.id limit 1) r on d.id is null and coalesce(g.name, '') = ''";
         let params = [(&texts(syncsets) as _, Type::TEXT_ARRAY), (&APPROVE as _, Type::TEXT)];
         let rows = self.database.all(QUERY, TEXT, &params).await?;
         ids(QUERY, &rows)?.into_iter().zip(&rows).map(|(id, row)| self.subject(QUERY, id, row)).collect()
@@ -239,10 +263,9 @@ impl DeletionGuard<'_> {
         })
     }
 
-    /// Whether it has to be checked since these clusters got other labels: it is suspended, or would delete something else there than before. Of
-    /// one that is aside only the latter counts: what labels leave as it was is right in what is being counted, too.
+    /// Whether it has to be checked since these clusters got other labels: it is suspended, or would delete something there that was not approved.
     pub(super) async fn is_concerned(&self, subject: &Subject, clusters: &[Uuid]) -> Result<bool, DispatchError> {
-        let (state, mut is_concerned) = (&subject.state, subject.was_suspended && !subject.is_aside());
+        let (state, mut is_concerned) = (&subject.state, subject.was_suspended);
         if !is_concerned {
             let found = |_, place: TrackedObjects| {
                 let (loses, _) = state.loses(&place);
@@ -253,26 +276,52 @@ impl DeletionGuard<'_> {
         Ok(is_concerned)
     }
 
-    /// Decides whether the deletions of a syncset are suspended.
+    /// Counts what a syncset would delete, and decides whether that is suspended.
     pub(super) async fn check(&self, subject: &Subject, decisions: &mut Decisions) -> Result<(), DispatchError> {
-        let Subject { id, state, approval, was_suspended, .. } = subject;
-        let (id, approval, was_suspended) = (*id, *approval, *was_suspended);
-        // What was approved of another generation is not what it would delete now, nor what was approved on another way.
-        let is_edited = *state != SyncsetState::Gone
-            && (subject.generation, subject.revision) != (subject.checked_generation, subject.checked_revision);
-        let (mut tally, mut rows, mut objects) = (Tally::default(), Vec::new(), 0);
+        let mut counted = Counted::default();
+        self.count(subject, None, &mut counted).await?;
+        self.decide(subject, &counted, decisions);
+        Ok(())
+    }
+
+    /// Counts what a syncset would delete: on these clusters anew, or on all.
+    pub(super) async fn count(
+        &self,
+        subject: &Subject,
+        clusters: Option<&[Uuid]>,
+        counted: &mut Counted,
+    ) -> Result<(), DispatchError> {
+        if clusters.is_some_and(<[Uuid]>::is_empty) {
+            return Ok(());
+        }
+        for cluster in clusters.unwrap_or_default() {
+            counted.0.remove(cluster);
+        }
+        let (state, is_edited) = (&subject.state, subject.is_edited());
         let found = |cluster, mut place: TrackedObjects| {
             if is_edited {
                 place.approved = Amount::default();
             }
             let (loses, much) = state.loses(&place);
-            let counts = tally.add(&place, loses, much);
+            // What is large is not needed any more.
+            let place = TrackedObjects { labels: BTreeMap::new(), others: BTreeSet::new(), ..place };
+            counted.0.insert(cluster, (place, loses, much));
+        };
+        Ok(tracked_objects(self.counts, subject.id, state.plain().as_ref(), clusters, found).await?)
+    }
+
+    /// Decides whether the deletions of a syncset are suspended.
+    pub(super) fn decide(&self, subject: &Subject, counted: &Counted, decisions: &mut Decisions) {
+        let Subject { id, state, approval, was_suspended, .. } = subject;
+        let (id, approval, was_suspended) = (*id, *approval, *was_suspended);
+        let (mut tally, mut rows, mut objects) = (Tally::default(), Vec::new(), 0);
+        for (cluster, (place, loses, much)) in &counted.0 {
+            let counts = tally.add(place, *loses, *much);
             objects += loses.objects.saturating_sub(place.approved.objects);
             if loses.objects > 0 {
-                rows.push((cluster, loses, counts, counts || place.approved != Amount::default()));
+                rows.push((*cluster, *loses, counts, counts || place.approved != Amount::default()));
             }
-        };
-        tracked_objects(self.counts, id, state.plain().as_ref(), None, found).await?;
+        }
         let cause = tally.check(state, was_suspended, approval);
         let is_approved = approval == Approval::Once;
         rows.retain(|(.., is_stored)| *is_stored || cause.is_some() || is_approved);
@@ -286,7 +335,7 @@ impl DeletionGuard<'_> {
             allowed: cause.is_none(),
             counted: cause.is_some() && counts,
         }));
-        if is_edited {
+        if subject.is_edited() {
             decisions.edited.push(id);
         }
         let kind = subject.kind();
@@ -312,6 +361,7 @@ impl DeletionGuard<'_> {
         }
         decisions.guards.push(StoredGuard {
             syncset: id,
+            was_aside: subject.is_aside(),
             checked: self.version,
             gone: subject.state == SyncsetState::Gone,
             held: cause.is_some(),
@@ -327,35 +377,36 @@ impl DeletionGuard<'_> {
             revision: subject.revision,
             since: subject.since.clone(),
         });
-        Ok(())
-    }
-
-    /// Has syncsets checked later that were not read.
-    pub(super) fn set_aside_unread(&self, syncsets: &[Uuid], decisions: &mut Decisions) {
-        decisions.unread.0.extend(syncsets);
-        decisions.unread.1 = self.version;
     }
 
     /// Has a syncset checked later, since that has failed. It deletes nothing until then.
     pub(super) fn set_aside(&self, subject: &Subject, decisions: &mut Decisions) {
         let SyncSetName { namespace, name, .. } = subject.name.clone();
-        decisions.aside.push(StoredGuard {
-            syncset: subject.id,
+        let mut aside = self.aside(subject.id, subject.kind().to_owned(), namespace, name);
+        (aside.gone, aside.always) = (subject.state == SyncsetState::Gone, subject.always);
+        decisions.aside.push(aside);
+    }
+
+    /// The row of a syncset that is checked later.
+    fn aside(&self, syncset: Uuid, kind: String, namespace: String, name: String) -> StoredGuard {
+        StoredGuard {
+            syncset,
+            was_aside: false,
             checked: -self.version.max(1),
-            gone: subject.state == SyncsetState::Gone,
+            gone: false,
             held: false,
             cause: None,
             clusters: 0,
             tracks: 0,
-            kind: subject.kind().to_owned(),
+            kind,
             namespace,
             name,
-            always: subject.always,
+            always: false,
             approved: 0,
             generation: 0,
             revision: None,
             since: None,
-        });
+        }
     }
 }
 
@@ -367,6 +418,13 @@ impl Subject {
     /// Whether it is checked later.
     pub(super) fn is_aside(&self) -> bool {
         self.checked < 0
+    }
+
+    /// Whether it is another one than when it was checked before: what was approved of another generation is not what it would delete now, nor
+    /// what was approved on another way.
+    fn is_edited(&self) -> bool {
+        self.state != SyncsetState::Gone
+            && (self.generation, self.revision) != (self.checked_generation, self.checked_revision)
     }
 
     /// Whether it was checked as it is now.
@@ -386,24 +444,12 @@ impl Decisions {
         Self { decided: (decided, version), ..Self::default() }
     }
 
-    /// All of it holds up to this version.
-    pub(super) fn hold_up_to(&mut self, version: i64) {
-        for guard in &mut self.guards {
-            guard.checked = version;
-        }
-    }
-
-    /// How many syncsets are checked later.
-    pub(super) fn count_aside(&self) -> usize {
-        self.aside.len() + self.unread.0.len()
-    }
-
     /// Whether it is as much as a transaction should write.
     pub(super) fn are_many(&self) -> bool {
         self.losses.len() >= MOST_WRITTEN
     }
 
-    /// Writes it. Returns false, and the transaction must not be committed, if something was approved since it was read.
+    /// Writes it. Returns false, and the transaction must not be committed, if something was approved since it was read, or counted that was aside.
     pub(super) async fn write(&self, transaction: &mut Transaction<'static>) -> Result<bool, DispatchError> {
         const GUARDS: &str = "insert into towline_guard as g \
              (syncset, checked, gone, held, clusters, since, tracks, cause, kind, namespace, name, always, approved, generation, revision) \
@@ -426,6 +472,13 @@ impl Decisions {
                approved_precious = greatest(excluded.approved_precious, \
                  case when l.syncset = any($3::text[]::uuid[]) then 0 else least(l.approved_precious, excluded.precious) end), \
                allowed = l.allowed or excluded.allowed, counted = excluded.counted";
+        const COUNTED: &str = "select from towline_guard where syncset = any($1::text[]::uuid[]) and checked >= 0";
+        if !self.left_aside.is_empty() {
+            let left = [(&texts(&self.left_aside) as _, Type::TEXT_ARRAY)];
+            if transaction.execute("left_aside", COUNTED, &left).await? > 0 {
+                return Ok(false);
+            }
+        }
         self.write_others(transaction).await?;
         if self.guards.is_empty() {
             return Ok(true);
@@ -455,18 +508,11 @@ impl Decisions {
                namespace = excluded.namespace, name = excluded.name, always = excluded.always, \
                since = case when g.gone = excluded.gone then g.since else now() end";
         // One without a row was never checked.
-        const DECIDED: &str = "insert into towline_guard as g (syncset, checked, gone, held, clusters, since) \
-             select id, -$2::bigint, false, false, 0, now() from unnest($1::text[]::uuid[]) s(id) order by id \
+        const DECIDED: &str = "insert into towline_guard as g (syncset, checked, gone, held, clusters, since, kind, namespace, name) \
+             select d.id, -greatest($2::bigint, 1), false, false, 0, now(), case d.kind when 'syncsets' then 'SyncSet' else 'SelectorSyncSet' end, \
+               d.namespace, d.name from unnest($1::text[]::uuid[]) s(id) \
+               join towline_documents d on d.kind in ('syncsets', 'selectorsyncsets') and d.id = s.id order by d.id \
              on conflict (syncset) do update set checked = case when g.checked < 0 then g.checked else greatest(g.checked, $2::bigint) end";
-        // What it is called, and whether it is gone, is found out when it is checked.
-        const UNREAD: &str = "insert into towline_guard as g (syncset, checked, gone, held, clusters, since) \
-             select id, -greatest($2::bigint, 1), false, false, 0, now() from unnest($1::text[]::uuid[]) s(id) order by id \
-             on conflict (syncset) do update set checked = excluded.checked";
-        let (unread, version) = &self.unread;
-        if !unread.is_empty() {
-            let params = [(&texts(unread) as _, Type::TEXT_ARRAY), (version as _, Type::INT8)];
-            transaction.execute("set_aside_unread", UNREAD, &params).await?;
-        }
         if !self.aside.is_empty() {
             let aside = Json(&self.aside);
             transaction.execute("set_aside", ASIDE, &[(&aside as _, Type::JSONB)]).await?;

@@ -34,7 +34,7 @@ mod selection;
 mod suspended;
 
 pub use actor::{DispatchObserver, Dispatcher};
-pub use batch::{Aside, Batch, Dispatch};
+pub use batch::{Aside, AsideCheck, Batch, Dispatch};
 pub use rollout::Rollouts;
 pub(in crate::syncset) use rollout::waves;
 pub(in crate::syncset) use selection::condition;

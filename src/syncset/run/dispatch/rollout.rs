@@ -205,7 +205,7 @@ impl Dispatch {
                     return Ok(None);
                 }
                 if let Err(error) = guard.check(&subject, &mut decisions).await {
-                    isolated(&subject, error)?;
+                    isolated(&[due.syncset], error)?;
                     if !subject.is_decided() {
                         guard.set_aside(&subject, &mut decisions);
                     }
@@ -324,7 +324,7 @@ async fn read(
     // A large document is decompressed once.
     const TEXT: &str = "select to_jsonb(r)::text, d.kind, d.namespace, d.name, s.rollout::text, s.\"clusterDeploymentRefs\"::text, \
            s.\"clusterDeploymentSelector\"::text, s.\"clusterNamespaces\"::text, (v.content->'health')::text, v.generation, \
-           coalesce(g.held, false), coalesce(g.checked < 0, false) \
+           coalesce(g.held, false), coalesce(g.checked < 0 and not g.held, false) \
          from towline_rollout r \
          join towline_documents d on d.kind in ('syncsets', 'selectorsyncsets') and d.id = r.syncset and d.deleted_at is null \
          cross join lateral jsonb_to_record(d.data->'spec') as s(rollout jsonb, \"clusterDeploymentRefs\" jsonb, \

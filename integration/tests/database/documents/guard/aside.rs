@@ -1,14 +1,15 @@
 //! Checks that take too long for a batch, or fail: they keep no other change waiting, and nothing is deleted before they are made.
 
+use integration::postgres::ADMIN;
 use serde_json::json;
-use towline::test_api::documents::{Item, Kind};
-use towline::test_api::syncset::dispatch::{Aside, Batch, Dispatch, being_counted};
+use towline::test_api::documents::{Item, Kind, open};
+use towline::test_api::syncset::dispatch::{Aside, AsideCheck, Batch, Dispatch, being_counted};
 use towline::test_api::syncset::plan::guard::Cause;
 use towline::test_api::syncset::plan::wanted::Deletions;
 
 use super::{TEST, World, annotated, of_env, selector};
 use crate::documents::dispatch::{CURSOR, NEWEST, asked, document, statements};
-use crate::documents::world::run;
+use crate::documents::world::{run, source};
 
 const ASIDE: &str = "select count(*) from towline_guard where checked < 0";
 
@@ -20,7 +21,7 @@ fn another(generation: i64) -> Item {
 
 impl World {
     /// One after a start of the dispatcher: nothing of the one before is known.
-    async fn checked_aside(&self) -> Option<Batch> {
+    async fn checked_aside(&self) -> AsideCheck {
         let dispatch = Dispatch::new(self.stage.database());
         dispatch.check_aside(&self.leader.grant, &mut Aside::default()).await.expect("a check")
     }
@@ -39,6 +40,26 @@ impl World {
 
     async fn mend(&self) {
         self.stage.run("drop view towline_applied; alter table rows rename to towline_applied").await;
+    }
+
+    /// The same, with this in between: after the count has begun, and before it reads anything.
+    async fn checked_aside_while(&self, meanwhile: impl AsyncFnOnce()) -> AsideCheck {
+        let waits = "alter table towline_applied rename to rows; \
+             create function waits(uuid) returns boolean language plpgsql as $$ begin \
+               if current_query() like 'with has as materialized%' then perform pg_advisory_xact_lock_shared(7); end if; return true; end $$; \
+             create view towline_applied as select * from rows where waits(syncset); select pg_advisory_lock(7)";
+        self.stage.run(waits).await;
+        let count = "select count(*) from pg_locks where locktype = 'advisory' and objid = 7 and not granted \
+               and database = (select oid from pg_database where datname = current_database())";
+        let others = async {
+            self.stage.becomes("the count to begin", count, 1).await;
+            meanwhile().await;
+            self.stage.run("select pg_advisory_unlock(7)").await;
+        };
+        let (checked, ()) = tokio::join!(self.checked_aside(), others);
+        self.mend().await;
+        self.stage.run("drop function waits").await;
+        checked
     }
 
     /// The next batch passes all changes and sets so many checks aside.
@@ -65,7 +86,7 @@ fn a_check_that_fails_holds_up_no_other_change_and_nothing_is_deleted_before_it_
         world.writes(another(2)).await;
         world.sets_aside(0).await;
         let (mut aside, dispatch) = (Aside::default(), Dispatch::new(world.stage.database()));
-        for expected in [Some(Batch::default()), None] {
+        for expected in [AsideCheck::Postponed, AsideCheck::Nothing] {
             let checked = dispatch.check_aside(&world.leader.grant, &mut aside).await.expect("it is isolated");
             assert_eq!(checked, expected, "it fails, and then waits");
             assert_eq!(world.stage.number(ASIDE).await, 1);
@@ -73,14 +94,14 @@ fn a_check_that_fails_holds_up_no_other_change_and_nothing_is_deleted_before_it_
         world.mend().await;
         assert_eq!((world.deletions().await, world.suspended().await), (Deletions::Suspended, None));
         world.relabels(3, &[("env", "prod"), ("x", "y")]).await;
-        world.sets_aside(1).await;
-        world.tidied().await;
+        world.sets_aside(0).await;
+        world.leader.dispatch.tidy(&world.leader.grant).await.expect("it is tidied");
         assert_eq!(world.deletions().await, Deletions::Suspended, "it is not checked by the way");
         // A dispatcher that was started since finds it.
-        assert_eq!(world.checked_aside().await.map(|batch| batch.suspended), Some(1));
+        assert_eq!(world.checked_aside().await, AsideCheck::Done(Batch { suspended: 1, ..Batch::default() }));
         let held = (Deletions::Suspended, Some((12, 12, Cause::Many)));
         assert_eq!((world.deletions().await, world.suspended().await), held);
-        assert_eq!(world.checked_aside().await, None);
+        assert_eq!(world.checked_aside().await, AsideCheck::Nothing);
         world.writes(selector(3, &of_env("prod"), 10, &[])).await;
         world.sets_aside(0).await;
         assert_eq!(world.deletions().await, Deletions::Allowed);
@@ -123,30 +144,115 @@ fn a_namespace_whose_counts_take_long_has_one_of_them_tried_in_a_batch_and_other
             // Those of two pages; the first time the share is used up before the second one.
             assert_eq!(read, 1 + round, "what is beyond the share is not read");
         }
+        assert_eq!(world.stage.number(&format!("{ASIDE} and (kind, namespace) = ('SyncSet', 'foo')")).await, 14);
         let counting = being_counted(&world.stage.database()).await.expect("a list");
         assert_eq!(counting, (10..24).map(|number| format!("SyncSet foo/s{number}")).collect::<Vec<_>>());
     });
 }
 
 #[test]
-fn labels_that_change_nothing_for_what_is_aside_do_not_begin_its_count_anew() {
+fn labels_alone_set_nothing_aside_of_a_namespace_that_has_had_its_share() {
+    run(async {
+        let world = World::new("slow_one", 1).await;
+        let syncset = |name: &str, generation: i64| {
+            let data =
+                json!({"spec": {"clusterDeploymentRefs": [{"name": "c0"}], "resources": [], "secretMappings": []}});
+            document(Kind::SyncSet, name, generation, data, &[])
+        };
+        for name in ["slow", "x", "y"] {
+            world.changes(syncset(name, 1)).await;
+        }
+        let slow = "insert into towline_applied select c.id, '', 'ConfigMap', 'default', s.name, s.id, 'v1', null, true, true, false, null, null, null, 0 \
+               from clusters c, syncsets s; \
+             alter table towline_applied rename to rows; \
+             create function whole(uuid) returns boolean language plpgsql as $$ begin \
+               if exists (select from syncsets where id = $1 and name = 'slow') and current_query() like 'with has as materialized%' \
+                 then perform pg_sleep(30); end if; return true; end $$; \
+             create view towline_applied as select * from rows where whole(syncset)";
+        world.stage.run(slow).await;
+        world.writes(syncset("slow", 2)).await;
+        world.relabels(0, &[("env", "prod"), ("x", "y")]).await;
+        world.sets_aside(1).await;
+        assert_eq!(world.stage.number(&format!("{ASIDE} and name = 'slow'")).await, 1);
+    });
+}
+
+/// A tenant may change his cluster's labels again and again.
+#[test]
+fn labels_that_change_during_a_count_do_not_begin_it_anew_and_are_counted() {
     run(async {
         let world = World::new("relabelled_aside", 12).await;
         world.fails().await;
-        world.writes(selector(2, &of_env("prod"), 11, &[])).await;
+        // It deletes one of ten objects.
+        world.writes(selector(2, &of_env("prod"), 9, &[])).await;
         world.sets_aside(1).await;
         world.mend().await;
-        world.relabels(3, &[("env", "prod"), ("x", "y")]).await;
-        world.sets_aside(0).await;
-        world.relabels(3, &TEST).await;
-        world.sets_aside(1).await;
         let database = world.stage.database();
         assert_eq!(being_counted(&database).await.expect("a list"), ["SelectorSyncSet base"]);
-        assert!(world.checked_aside().await.is_some());
+        let checked = world.checked_aside_while(async || {
+            world.relabels(3, &[("env", "prod"), ("x", "y")]).await;
+            world.sets_aside(0).await;
+        });
+        assert_eq!(checked.await, AsideCheck::Done(Batch::default()));
         assert_eq!(
             (world.deletions().await, being_counted(&database).await.expect("a list")),
             (Deletions::Allowed, vec![])
         );
+        world.stage.run("update towline_guard set checked = -checked").await;
+        let checked = world.checked_aside_while(async || {
+            for number in 0..12 {
+                world.relabels(number, &TEST).await;
+            }
+            world.sets_aside(0).await;
+        });
+        assert_eq!(checked.await, AsideCheck::Done(Batch { suspended: 1, ..Batch::default() }));
+        let held = (Deletions::Suspended, Some((12, 12, Cause::Many)));
+        assert_eq!((world.deletions().await, world.suspended().await), held);
+    });
+}
+
+#[test]
+fn a_batch_that_has_left_a_count_to_others_is_repeated_if_that_has_ended() {
+    run(async {
+        let world = World::new("ended_meanwhile", 12).await;
+        world.changes(another(1)).await;
+        let sent = "insert into towline_applied select c.id, '', 'ConfigMap', 'default', s.name, s.id, 'v1', null, true, true, false, null, null, null, 0 \
+             from clusters c, syncsets s; update towline_guard set checked = -checked where name = 'base'";
+        world.stage.run(sent).await;
+        world.relabels(0, &TEST).await;
+        let (url, grant) = (world.stage.place.url(ADMIN), &world.leader.grant);
+        // With a pool of its own: the batch goes on when it is done.
+        let ends = || {
+            let check = async {
+                let dispatch = Dispatch::new(open(source(&url)));
+                dispatch.check_aside(grant, &mut Aside::default()).await.expect("a check")
+            };
+            let checked = std::thread::scope(|scope| {
+                scope.spawn(|| tokio::runtime::Runtime::new().expect("a runtime").block_on(check)).join()
+            });
+            assert_eq!(checked.expect("no panic"), AsideCheck::Done(Batch::default()));
+        };
+        let batch = world.leader.dispatch.batch_in_pages(grant, &ends).await.expect("a batch");
+        assert_eq!((batch.changes, batch.has_more, world.stage.number(ASIDE).await), (0, true, 0));
+        world.sets_aside(0).await;
+    });
+}
+
+#[test]
+fn what_is_held_is_counted_again_beside_the_batches_and_stays_held() {
+    run(async {
+        let world = World::new("held_aside", 12).await;
+        world.stage.run("create schema statistics; create extension pg_stat_statements schema statistics").await;
+        world.changes(selector(2, &of_env("none"), 10, &[])).await;
+        let counted = async || statements(&world.stage, "with has as materialized").await;
+        let held = (Deletions::Suspended, Some((12, 12, Cause::Many)));
+        let before = counted().await;
+        world.leader.dispatch.tidy(&world.leader.grant).await.expect("it is tidied");
+        assert_eq!((counted().await, world.stage.number(ASIDE).await), (before, 1));
+        assert_eq!((world.deletions().await, world.suspended().await), held);
+        assert_eq!(world.checked_aside().await, AsideCheck::Done(Batch::default()));
+        assert_eq!((counted().await, world.stage.number(ASIDE).await), (before + 1, 0));
+        assert_eq!((world.deletions().await, world.suspended().await), held);
     });
 }
 
@@ -161,7 +267,7 @@ fn a_check_beside_the_batches_holds_for_what_they_have_passed_and_for_nothing_el
         // Before the cursor is where it was set aside, nothing is written.
         let later = "update towline_guard set checked = checked - 1000 where checked < 0";
         world.stage.run(later).await;
-        assert_eq!(world.checked_aside().await, None);
+        assert_eq!(world.checked_aside().await, AsideCheck::Nothing);
         assert_eq!((world.stage.number(ASIDE).await, world.deletions().await), (1, Deletions::Suspended));
         world.stage.run("update towline_guard set checked = checked + 1000 where checked < 0").await;
         // A version that changes nothing for the guard is passed meanwhile.
@@ -171,7 +277,7 @@ fn a_check_beside_the_batches_holds_for_what_they_have_passed_and_for_nothing_el
         world.writes(noted).await;
         world.sets_aside(0).await;
         asked(&world.stage).await;
-        assert!(world.checked_aside().await.is_some());
+        assert_eq!(world.checked_aside().await, AsideCheck::Done(Batch::default()));
         assert_eq!(world.deletions().await, Deletions::Allowed, "it holds for that version, too");
         assert_eq!(asked(&world.stage).await.len(), 12, "the clusters have waited for it");
     });
@@ -202,7 +308,8 @@ fn checks_that_were_set_aside_take_turns_by_namespace() {
         world.stage.run(rows).await;
         let (mut aside, dispatch) = (Aside::default(), &world.leader.dispatch);
         for left in [3, 2] {
-            dispatch.check_aside(&world.leader.grant, &mut aside).await.expect("a check").expect("one is left");
+            let checked = dispatch.check_aside(&world.leader.grant, &mut aside).await.expect("a check");
+            assert_eq!(checked, AsideCheck::Done(Batch::default()));
             assert_eq!(world.stage.number(ASIDE).await, left);
         }
         assert_eq!(

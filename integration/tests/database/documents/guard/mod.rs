@@ -12,7 +12,9 @@ mod whole;
 use serde_json::{Value, json};
 use towline::test_api::db::Database;
 use towline::test_api::documents::{Author, Item, Kind};
-use towline::test_api::syncset::dispatch::{self, DispatchError, SuspendedSyncset, suspended};
+use towline::test_api::syncset::dispatch::{
+    self, Aside, AsideCheck, Batch, Dispatch, DispatchError, SuspendedSyncset, suspended,
+};
 use towline::test_api::syncset::plan::guard::Cause;
 use towline::test_api::syncset::plan::wanted::Deletions;
 use towline::test_api::syncset::store::PassStore;
@@ -148,8 +150,19 @@ impl World {
         self.leader.all().await
     }
 
-    async fn tidied(&self) {
-        self.leader.dispatch.tidy(&self.leader.grant).await.expect("it is tidied");
+    /// What happens each minute, and beside the batches then.
+    async fn tidied(&self) -> Batch {
+        self.tidied_by(&self.leader.dispatch).await
+    }
+
+    async fn tidied_by(&self, dispatch: &Dispatch) -> Batch {
+        dispatch.tidy(&self.leader.grant).await.expect("it is tidied");
+        let (mut aside, mut last) = (Aside::default(), Batch::default());
+        while let AsideCheck::Done(batch) = dispatch.check_aside(&self.leader.grant, &mut aside).await.expect("a check")
+        {
+            last = batch;
+        }
+        last
     }
 
     async fn relabels(&self, number: usize, labels: &[(&str, &str)]) {

@@ -251,7 +251,7 @@ fn what_can_be_read_by_now_is_checked_again() {
             (world.suspended().await, world.deletions().await),
             (Some((0, 0, Cause::Unreadable)), Deletions::Suspended)
         );
-        let batch = world.leader.dispatch.tidy(&world.leader.grant).await.expect("it is checked again");
+        let batch = world.tidied().await;
         assert_eq!((batch.resumed, batch.suspended, asked(&world.stage).await.len()), (1, 0, 12));
         assert_eq!((world.suspended().await, world.deletions().await), (None, Deletions::Allowed));
     });
@@ -278,7 +278,7 @@ fn without_the_guard_everything_is_checked_and_nothing_is_held() {
         world.changes(selector(2, &of_env("none"), 10, &[])).await;
         assert_eq!(world.deletions().await, Deletions::Suspended);
         let dispatch: Dispatch = world.leader.dispatch.clone().unguarded();
-        dispatch.tidy(&world.leader.grant).await.expect("it is tidied");
+        world.tidied_by(&dispatch).await;
         assert_eq!((world.suspended().await, world.deletions().await), (None, Deletions::Allowed));
         world.writes(removal(Kind::SelectorSyncSet, "base")).await;
         assert_eq!(world.deletions().await, Deletions::Unchecked);
