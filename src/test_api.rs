@@ -94,8 +94,8 @@ pub mod syncset {
     }
     pub mod dispatch {
         pub use crate::syncset::run::dispatch::{
-            Aside, AsideCheck, Batch, Dispatch, DispatchError, DispatchObserver, Dispatcher, Rollouts, SuspendedSyncset, approve,
-            being_counted, suspended,
+            Aside, AsideCheck, Batch, Dispatch, DispatchError, DispatchObserver, Dispatcher, Rollouts,
+            SuspendedSyncset, approve, being_counted, suspended,
         };
     }
     pub mod kubeconfig {

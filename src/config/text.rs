@@ -30,13 +30,11 @@ pub fn quoted(text: &str) -> String {
 
 /// JSON whose strings have none of the control characters that JSON may have as they are.
 pub fn escaped(json: &str) -> String {
-    json.chars().fold(String::with_capacity(json.len()), |mut text, letter| {
-        match letter {
-            '\u{7f}'..='\u{9f}' => text.push_str(&format!("\\u{:04x}", u32::from(letter))),
-            _ => text.push(letter),
-        }
-        text
-    })
+    let escaped = |letter: char| match letter {
+        '\u{7f}'..='\u{9f}' => format!("\\u{:04x}", u32::from(letter)),
+        _ => letter.to_string(),
+    };
+    json.chars().map(escaped).collect()
 }
 
 /// A value that is not secret: a scalar as JSON, cut if it is long, and of the rest what it is.

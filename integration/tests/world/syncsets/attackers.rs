@@ -8,22 +8,22 @@ use serde_json::{Value, json};
 use crate::syncsets::script::{Says, Script, TOKEN, kubeconfig};
 use crate::syncsets::world::{SYNCSETS, Stage, condition, run};
 
-/// The tables that syncsets have, and the record of who did what.
-const STATE: [&str; 13] = [
+/// The tables that syncsets have, but for [`CONTENTS`].
+pub(crate) const STATE: [&str; 11] = [
     "towline_applied",
     "towline_deleted",
     "towline_guard",
-    "towline_history",
     "towline_identity",
     "towline_lost",
     "towline_cluster",
     "towline_patched",
     "towline_result",
-    "towline_revision",
     "towline_rollout",
     "towline_turn",
     "towline_work",
 ];
+/// Those that have the contents of syncsets, in which nobody may put a secret: their revisions, and the record of who did what.
+const CONTENTS: [&str; 2] = ["towline_history", "towline_revision"];
 /// Nothing is allowed beside the default.
 const GUARDED: &str = "[syncsets]\nrequest_timeout = \"5s\"";
 pub(crate) const PLAIN: &str = "[syncsets]\nallow = [\"local-networks\", \"plain-http\"]\nrequest_timeout = \"5s\"";
@@ -284,6 +284,11 @@ impl Stage {
 
     /// Nothing that anybody can see has one of these texts.
     pub(crate) async fn never_shows(&self, canaries: &[&str]) {
+        self.never_shows_in(&[&STATE[..], &CONTENTS].concat(), canaries).await;
+    }
+
+    /// Of all tables, only these are looked at.
+    pub(crate) async fn never_shows_in(&self, tables: &[&str], canaries: &[&str]) {
         self.at_rest().await;
         let mut shown = vec![("the log", self.log())];
         let admin = self.replicas[0].towline().admin();
@@ -294,9 +299,9 @@ impl Stage {
             shown.push((plural, String::from_utf8_lossy(&list.body).into_owned()));
         }
         // Whatever is stored of passes and deletions.
-        for table in STATE {
+        for table in tables {
             let rows = self.sql.query(&format!("select t::text from {table} t"), &[]).await.unwrap();
-            shown.push((table, rows.iter().map(|row| row.get::<_, String>(0) + "\n").collect()));
+            shown.push((*table, rows.iter().map(|row| row.get::<_, String>(0) + "\n").collect()));
         }
         for (what, text) in shown {
             for canary in canaries {

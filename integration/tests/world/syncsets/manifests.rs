@@ -11,6 +11,7 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
+use crate::syncsets::attackers::STATE;
 use crate::syncsets::world::{LIMIT, SYNCSETS, Stage, run};
 
 fn file(name: &str, text: &str) -> String {
@@ -334,6 +335,6 @@ fn a_refused_change_of_a_config_map_is_told_with_its_reason_and_without_values()
             let message = message.as_str().unwrap();
             assert!(reason == "Rejected" && message.ends_with(cause), "{name}: {reason}: {message}");
         }
-        stage.never_shows(&[live, wanted]).await;
+        stage.never_shows_in(&STATE, &[live, wanted]).await;
     });
 }

@@ -166,7 +166,8 @@ fn no_cluster_is_left_alone_for_more_than_a_minute() {
         })
         .await
         .unwrap();
-        assert!(wait <= 60.0, "{wait}");
+        // By the clock of the database, which is another one.
+        assert!(wait < 61.0, "{wait}");
         assert_eq!(throttled.objects.lock().len(), 1);
         // The report counts the cluster as pending, its work stays urgent, and `explain` names the wait.
         let urgent: bool = stage.sql.query_one("select urgent from towline_work", &[]).await.unwrap().get(0);

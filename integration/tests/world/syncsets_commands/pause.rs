@@ -160,7 +160,9 @@ fn west(version: &str, paused: bool) -> Value {
 #[test]
 fn a_change_is_decided_again_when_another_one_comes_first_and_not_for_ever() {
     run(async {
-        let conflict = || (412, json!({"title": "If-Match does not hold", "status": 412}));
+        let conflict = || {
+            (412, json!({"type": "urn:towline:problem:precondition", "title": "If-Match does not hold", "status": 412}))
+        };
         let answers = vec![(200, west("7", true)), conflict(), (200, west("9", false))];
         let (url, serving) = scripted(answers).await;
         let output = Towline::command(["resume", "foo/west", "--hub", &url]).await.expect("it runs");

@@ -90,7 +90,7 @@ pub struct Batch {
 }
 
 enum CheckEnd {
-    Decided(Decisions),
+    Decided(Box<Decisions>),
     /// Something was approved meanwhile, or counted that was aside: another batch checks the same again.
     Outdated,
 }
@@ -258,7 +258,7 @@ impl Dispatch {
             }
         }
         decisions.left_aside = left_aside;
-        Ok(CheckEnd::Decided(decisions))
+        Ok(CheckEnd::Decided(decisions.into()))
     }
 
     /// Checks the next one of the syncsets that were set aside, in turns by namespace: beside the batches, so that no change of others waits for it,

@@ -92,6 +92,7 @@ pub(super) struct Counted(BTreeMap<Uuid, (TrackedObjects, Amount, usize)>);
 
 /// A row of `towline_guard`.
 #[derive(Clone, Debug, Serialize)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a column")]
 pub(super) struct StoredGuard {
     pub(super) syncset: Uuid,
     /// Whether its check was set aside before.
