@@ -62,7 +62,7 @@ fn snapshots_that_are_asked_for_at_once_are_read_with_one_statement_but_by_those
 #[test]
 fn a_cluster_that_cannot_be_read_keeps_nobody_from_the_snapshots_that_were_asked_for_with_it() {
     run(async {
-        let stage = Stage::new("snapshot-unreadable").await;
+        let stage = Stage::new("snapshot_unreadable").await;
         let (ids, writer) = (clusters(&stage, 3).await, stage.writer());
         let spec = json!({"spec": {"clusterDeploymentRefs": [{"name": "c1"}], "resources": [], "patches": [],
             "secretMappings": [{"sourceRef": {"namespace": "foo", "name": "pull"}}]}});

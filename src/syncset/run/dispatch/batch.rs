@@ -8,12 +8,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
 use super::guard::{Counted, Decisions, DeletionGuard, READ_AT_ONCE, StoredGuard, Subject, everything, tracking};
 use super::log::{Read, read};
-use super::remove::{remove, remove_all};
+use super::remove::{remove, remove_all, tidy};
 use super::selection::condition;
 use super::suspended::{Resumed, tracked};
 use super::{CLAIMED, DispatchError, begin_locked, ids};
@@ -37,6 +37,8 @@ pub(super) const COUNTED_WITHIN: Duration = Duration::from_secs(2);
 /// Of the syncsets of a namespace that map changed secrets, and of those without a namespace, so many KiB at most are read for the names of their
 /// clusters.
 const MOST_KIB: i64 = 1 << 10;
+/// How often the clusters that changed during a count are counted again, before the last time.
+const MOST_RECOUNTS: usize = 8;
 /// Until a check is tried again that has failed, or was overtaken by a change.
 const AFTER_A_FAILURE: Duration = Duration::from_mins(1);
 const AFTER_A_CHANGE: Duration = Duration::from_secs(5);
@@ -216,6 +218,11 @@ impl Dispatch {
         Ok(batch)
     }
 
+    /// Has suspended syncsets checked again, and removes rows that are not needed.
+    pub async fn tidy(&self, grant: &Grant) -> Result<(), DispatchError> {
+        tidy(&self.database, grant).await
+    }
+
     /// Has the guard check these syncsets and clusters. If they are many, some decisions are written in transactions of their own; what they store permits nothing
     /// before the cursor has moved, and stays right if that never happens: another batch checks the same again.
     async fn check(
@@ -237,7 +244,8 @@ impl Dispatch {
         let decided = unchecked.decided.iter().copied().collect();
         let mut decisions = Decisions::as_before(decided, version);
         let mut left_aside = Vec::new();
-        for (syncsets, relabelled) in [(changed, None), (others, Some(&*relabelled))] {
+        let mut rounds = vec![(others, Some(&*relabelled)), (changed, None)];
+        while let Some((syncsets, relabelled)) = rounds.pop() {
             for (namespace, mut of_one) in guard.by_namespace(&syncsets).await? {
                 if relabelled.is_some() {
                     // It deletes nothing, and the count reads whatever labels have changed until it ends.
@@ -245,7 +253,9 @@ impl Dispatch {
                 }
                 let spent = spent.entry(namespace).or_default();
                 for rows in of_one.chunks(READ_AT_ONCE) {
-                    for subject in read_some(&guard, rows, relabelled, spent, &mut decisions).await? {
+                    let subjects = read_some(&guard, rows, relabelled, spent, &mut decisions).await?;
+                    after_each();
+                    for subject in subjects {
                         check_one(&guard, &subject, relabelled, spent, &mut decisions).await?;
                         after_each();
                         if decisions.are_many()
@@ -255,6 +265,11 @@ impl Dispatch {
                         }
                     }
                 }
+            }
+            if relabelled.is_some() {
+                let ended = guard.counted(&left_aside).await?;
+                left_aside.retain(|id| !ended.contains(id));
+                rounds.extend((!ended.is_empty()).then_some((ended, relabelled)));
             }
         }
         decisions.left_aside = left_aside;
@@ -302,7 +317,7 @@ impl Dispatch {
     }
 
     /// The cursor is moved meanwhile. If it moves over a change of the syncset, that is set aside anew, and nothing is written. The clusters over
-    /// whose changes it has moved since the count began are counted again, as long as there are any, and the last ones while it stands still.
+    /// whose changes it has moved since the count began are counted again, until that takes little time, and the last ones while it stands still.
     async fn check_apart(
         &self,
         grant: &Grant,
@@ -327,17 +342,27 @@ impl Dispatch {
         let Some(subject) = guard.read(&[syncset]).await?.pop() else { return Ok(None) };
         let mut counted = Counted::default();
         guard.count(&subject, None, &mut counted).await?;
-        let params = [(&id as _, Type::TEXT), (&checked as _, Type::INT8), (&cursor as _, Type::INT8)];
-        let Some((then, clusters)) = since(&database.all(QUERY, STILL, &params).await?)? else { return Ok(None) };
-        guard.count(&subject, Some(&clusters), &mut counted).await?;
-        cursor = then;
+        for _ in 0..MOST_RECOUNTS {
+            let params = [(&id as _, Type::TEXT), (&checked as _, Type::INT8), (&cursor as _, Type::INT8)];
+            let Some((then, clusters)) = since(&database.all(QUERY, STILL, &params).await?)? else { return Ok(None) };
+            let began = Instant::now();
+            guard.count(&subject, Some(&clusters), &mut counted).await?;
+            cursor = then;
+            if began.elapsed() < COUNTED_WITHIN / 4 {
+                break;
+            }
+        }
         let begun = begin_locked(database, "check_aside", Some(grant), None).await?;
         let mut transaction = begun.ok_or(DispatchError::ClaimLost)?;
         let params = [(&id as _, Type::TEXT), (&checked as _, Type::INT8), (&cursor as _, Type::INT8)];
         let Some((version, clusters)) = since(&transaction.all(QUERY, STILL, &params).await?)? else { return Ok(None) };
         let counts = database.clone().answering_within(COUNTED_WITHIN);
         let guard = DeletionGuard { database, counts: &counts, is_guarding, version };
-        guard.count(&subject, Some(&clusters), &mut counted).await?;
+        // The claim is locked as long as that takes, a wait for a connection included.
+        match timeout(COUNTED_WITHIN, guard.count(&subject, Some(&clusters), &mut counted)).await {
+            Ok(counted) => counted?,
+            Err(_) => return Ok(None),
+        }
         let mut decisions = Decisions::default();
         guard.decide(&subject, &counted, &mut decisions);
         if !decisions.write(&mut transaction).await? {

@@ -219,7 +219,7 @@ impl DeletionGuard<'_> {
              left join towline_guard g on g.syncset = i.id \
              left join lateral (select * from towline_result where syncset = i.id limit 1) r on d.id is null and coalesce(g.name, '') = ''";
         let params = [(&texts(syncsets) as _, Type::TEXT_ARRAY), (&APPROVE as _, Type::TEXT)];
-        let rows = self.database.all(QUERY, TEXT, &params).await?;
+        let rows = self.counts.all(QUERY, TEXT, &params).await?;
         ids(QUERY, &rows)?.into_iter().zip(&rows).map(|(id, row)| self.subject(QUERY, id, row)).collect()
     }
 
@@ -262,6 +262,17 @@ impl DeletionGuard<'_> {
             was_suspended: column(query, row, 9)?,
             since: text(11)?.map(str::to_owned),
         })
+    }
+
+    /// Those whose counts have ended of some that were aside.
+    pub(super) async fn counted(&self, aside: &[Uuid]) -> Result<Vec<Uuid>, DispatchError> {
+        const QUERY: &str = "counted_meanwhile";
+        const TEXT: &str =
+            "select syncset::text from towline_guard where syncset = any($1::text[]::uuid[]) and checked >= 0";
+        if aside.is_empty() {
+            return Ok(Vec::new());
+        }
+        ids(QUERY, &self.database.all(QUERY, TEXT, &[(&texts(aside) as _, Type::TEXT_ARRAY)]).await?)
     }
 
     /// Whether it has to be checked since these clusters got other labels: it is suspended, or would delete something there that was not approved.

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::batch::Dispatch;
 use super::{DispatchError, ids};
 use crate::db::{Database, Type};
 use crate::documents::{Grant, WorkQueue};
@@ -90,26 +89,24 @@ const LOST: &str = "delete from towline_lost l where not exists (select from tow
        where a.syncset = l.syncset and a.cluster = l.cluster and a.tracked and not a.adopted)";
 const CLAIMED: &str = "(select from towline_claim where name = 'dispatcher' and holder = $1 and token = $2 and until > clock_timestamp())";
 
-/// What is suspended may have nothing left to delete. It is counted beside the batches.
+/// What is suspended may have nothing left to delete. It is counted beside the batches, in turns: a batch waits for counts that end beside it.
 const HELD: &str = "update towline_guard set checked = -greatest((select cursor from towline_claim where name = 'dispatcher'), 1) \
-     where held and checked >= 0";
+     where syncset in (select syncset from towline_guard where held and checked >= 0 order by checked, syncset limit 16) and checked >= 0";
 
-impl Dispatch {
-    /// Has suspended syncsets checked again, and removes rows that are not needed.
-    pub async fn tidy(&self, grant: &Grant) -> Result<(), DispatchError> {
-        let holder = grant.holder.as_str();
-        let params = [(&holder as _, Type::TEXT), (&grant.token as _, Type::INT8)];
-        // What is suspended does not get old.
-        let deleted = format!(
-            "delete from towline_deleted d where at < now() - interval '{} s' \
-           and not exists (select from towline_guard g where g.syncset = d.syncset and g.held)",
-            WINDOW.as_secs()
-        );
-        for (query, text) in
-            [("tidy_guards", GUARDS), ("tidy_lost", LOST), ("tidy_deleted", &*deleted), ("tidy_held", HELD)]
-        {
-            self.database.execute(query, &format!("{text} and exists {CLAIMED}"), &params).await?;
-        }
-        Ok(())
+/// Has suspended syncsets checked again, and removes rows that are not needed.
+pub(super) async fn tidy(database: &Database, grant: &Grant) -> Result<(), DispatchError> {
+    let holder = grant.holder.as_str();
+    let params = [(&holder as _, Type::TEXT), (&grant.token as _, Type::INT8)];
+    // What is suspended does not get old.
+    let deleted = format!(
+        "delete from towline_deleted d where at < now() - interval '{} s' \
+       and not exists (select from towline_guard g where g.syncset = d.syncset and g.held)",
+        WINDOW.as_secs()
+    );
+    for (query, text) in
+        [("tidy_guards", GUARDS), ("tidy_lost", LOST), ("tidy_deleted", &*deleted), ("tidy_held", HELD)]
+    {
+        database.execute(query, &format!("{text} and exists {CLAIMED}"), &params).await?;
     }
+    Ok(())
 }
