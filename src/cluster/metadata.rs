@@ -33,7 +33,7 @@ pub struct Deletion {
     /// When it was deleted, or its time to end ends, as the server wrote it.
     pub at: String,
     pub finalizers: Vec<String>,
-    /// What a namespace says of what is left in it.
+    /// The message of a terminating namespace about its remaining objects.
     pub remaining: Option<String>,
 }
 

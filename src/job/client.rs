@@ -67,7 +67,7 @@ pub enum Error {
     #[error("{status} was answered, and not by a hub: is this its address?")]
     NotHub {
         status: StatusCode,
-        /// What is wrong with a body that is no JSON.
+        /// Why the body is not JSON, if it is not.
         source: Option<serde_json::Error>,
     },
     #[error("the hub's answer is too large")]
@@ -132,7 +132,7 @@ impl Error {
         match self {
             Self::Http(error) => error.is_outage(),
             Self::Unanswered(error) => error.is_outage(),
-            // What is before a hub answers so while no replica is there.
+            // A proxy answers so while no replica of the hub runs.
             Self::NotHub { status: StatusCode::NOT_FOUND, .. } => true,
             Self::NotHub { status, .. } | Self::Problem { status, .. } => {
                 status.is_server_error() || *status == StatusCode::TOO_MANY_REQUESTS

@@ -85,7 +85,7 @@ fn addresses_evictions_missing_nodes_finalizers_and_generations_decide_about_hea
         let pods: Api<Pod> = Api::namespaced(client.clone(), stage.namespace);
         let services: Api<Service> = Api::namespaced(client.clone(), stage.namespace);
         let widgets = widgets(client, &stage, group);
-        // What is longer is cut.
+        // Longer messages are cut.
         let long = format!("the node was low on memory{}", " ä".repeat(200));
         let evicted = json!({"phase": "Failed", "reason": "Evicted", "message": long});
         says(&pods, "evicted", evicted).await;

@@ -239,7 +239,7 @@ impl Pass {
         self.note_failure(removal.syncset, failure);
     }
 
-    /// The first failure of a syncset is told, but one that is tried again goes before those that wait for a change: it would not be tried again.
+    /// Keeps the first failure of a syncset. A failure that can be retried takes precedence over those that wait for a change, or it would not be retried.
     fn note_failure(&mut self, syncset: Uuid, failure: Failure) {
         let told = self.deletion_failures.entry(syncset).or_insert_with(|| failure.clone());
         if told.reason == Reason::NotDeleted && failure.reason != Reason::NotDeleted {

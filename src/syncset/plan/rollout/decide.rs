@@ -52,7 +52,7 @@ pub fn decide(
         }
         return (rollout, moves);
     }
-    // What is to be deleted stays until the guard has decided, so that nobody gets done.
+    // Deletions wait until the guard has decided, so no cluster can be done before.
     let waits_for_guard = !rollout.guarded || observed.is_aside || observed.is_held;
     let elapsed = if waits_for_guard { Duration::ZERO } else { elapsed.min(LONGEST_TICK) };
     rollout.clock += elapsed;

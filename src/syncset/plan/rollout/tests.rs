@@ -245,7 +245,7 @@ fn nobody_is_released_before_the_guard_has_checked_or_while_it_holds() {
     assert_eq!(world.released(), [1]);
 }
 
-/// What it drops is not deleted meanwhile, so that no cluster gets done.
+/// The objects that it drops are not deleted meanwhile, so no cluster can be done.
 #[test]
 fn no_cluster_fails_while_the_guard_holds_or_has_yet_to_check() {
     let mut world = World::new(spec(&canary(), Some("1m")), vec![cluster(1, &[true]), cluster(2, &[false])]);

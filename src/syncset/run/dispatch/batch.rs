@@ -31,8 +31,8 @@ pub struct Dispatch {
     pub(super) is_guarding: bool,
 }
 
-/// A count that takes longer is made beside the batches, in as long as a statement may take; and so are the further ones of a namespace whose counts
-/// have taken as long in a batch, or the looks whether something has to be counted. What has no namespace is one more.
+/// A count that takes longer is made beside the batches, within the usual limit of a statement. So are the remaining counts of a namespace once its
+/// counts, or the reads that find out what to count, have together taken this long in a batch. All `SelectorSyncSet`s together count as a namespace.
 pub(super) const COUNTED_WITHIN: Duration = Duration::from_secs(2);
 /// Of the syncsets of a namespace that map changed secrets, and of those without a namespace, so many KiB at most are read for the names of their
 /// clusters.
@@ -359,10 +359,11 @@ impl Dispatch {
         let counts = database.clone().answering_within(COUNTED_WITHIN);
         let guard = DeletionGuard { database, counts: &counts, is_guarding, version };
         // The claim is locked as long as that takes, a wait for a connection included.
-        match timeout(COUNTED_WITHIN, guard.count(&subject, Some(&clusters), &mut counted)).await {
-            Ok(counted) => counted?,
-            Err(_) => return Ok(None),
-        }
+        let Ok(recounted) = timeout(COUNTED_WITHIN, guard.count(&subject, Some(&clusters), &mut counted)).await else {
+            tracing::info!(%syncset, "counting what changed during a count takes long: it deletes nothing until that is done");
+            return Ok(None);
+        };
+        recounted?;
         let mut decisions = Decisions::default();
         guard.decide(&subject, &counted, &mut decisions);
         if !decisions.write(&mut transaction).await? {

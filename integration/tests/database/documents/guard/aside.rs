@@ -138,7 +138,7 @@ fn a_namespace_whose_counts_take_long_has_one_of_them_tried_in_a_batch_and_other
             }
             let read = statements(&world.stage, "select i.id::text, d.id").await;
             world.writes(selector(round + 1, &of_env("prod"), 10, &[])).await;
-            // What is aside already is set aside anew, and not counted by the way.
+            // A syncset that is aside already is set aside anew. The batch does not count it.
             world.sets_aside(14).await;
             let read = statements(&world.stage, "select i.id::text, d.id").await - read;
             let checked = "select count(*) from towline_guard g join selectorsyncsets s on s.id = g.syncset where g.checked >= s.version";

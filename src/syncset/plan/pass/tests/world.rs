@@ -36,7 +36,7 @@ pub(super) struct Object {
     pub(super) terminating: bool,
     pub(super) deleted_at: Option<Timestamp>,
     pub(super) finalizers: Vec<String>,
-    /// What a namespace says of what is left in it.
+    /// The message of a terminating namespace about its remaining objects.
     pub(super) remaining: Option<String>,
     pub(super) owned: BTreeMap<&'static str, Digest>,
     /// Created by somebody else.
